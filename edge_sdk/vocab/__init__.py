@@ -1,3 +1,12 @@
+from edge_sdk.vocab.alignment import Alignment, pair_id, target_ids_from_bitmap
 from edge_sdk.vocab.vocabulary import END_ROLES, Kind, TokenRole, Vocabulary
 
-__all__ = ["END_ROLES", "Kind", "TokenRole", "Vocabulary"]
+__all__ = [
+    "END_ROLES",
+    "Alignment",
+    "Kind",
+    "TokenRole",
+    "Vocabulary",
+    "pair_id",
+    "target_ids_from_bitmap",
+]
