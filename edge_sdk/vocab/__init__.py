@@ -1,4 +1,5 @@
 from edge_sdk.vocab.alignment import Alignment, pair_id, target_ids_from_bitmap
+from edge_sdk.vocab.tokenizer_json import read_tokenizer
 from edge_sdk.vocab.vocabulary import END_ROLES, Kind, TokenRole, Vocabulary
 
 __all__ = [
@@ -8,5 +9,6 @@ __all__ = [
     "TokenRole",
     "Vocabulary",
     "pair_id",
+    "read_tokenizer",
     "target_ids_from_bitmap",
 ]
