@@ -1,0 +1,42 @@
+"""Messages, codec and limits, shared by both sides."""
+
+from edge_sdk.wire.codec import decode, encode
+from edge_sdk.wire.limits import PROTOCOL_VERSION
+from edge_sdk.wire.messages import (
+    Extend,
+    Extended,
+    Finish,
+    Generate,
+    Generated,
+    Generation,
+    Open,
+    Opened,
+    PairRegistered,
+    Prompt,
+    RegisterPair,
+    Truncate,
+    Truncated,
+    Verdict,
+    Verify,
+)
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Extend",
+    "Extended",
+    "Finish",
+    "Generate",
+    "Generated",
+    "Generation",
+    "Open",
+    "Opened",
+    "PairRegistered",
+    "Prompt",
+    "RegisterPair",
+    "Truncate",
+    "Truncated",
+    "Verdict",
+    "Verify",
+    "decode",
+    "encode",
+]

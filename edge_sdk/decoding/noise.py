@@ -1,0 +1,105 @@
+"""Shared noise: the Gumbel noise that both sides of `coupled`, and `autoregressive`, see.
+
+Specified to the bit in docs/randomness.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_sdk.vocab import END_ROLES, Vocabulary
+
+_C1: Final = np.uint64(0xFF51AFD7ED558CCD)
+_C2: Final = np.uint64(0xC4CEB9FE1A85EC53)
+_33: Final = np.uint64(33)
+_11: Final = np.uint64(11)
+_STEPS: Final = float(1 << 53)
+
+
+def _hash(domain: bytes, data: bytes) -> int:
+    digest = hashlib.blake2b(data, digest_size=8, person=b"cosd key", salt=domain).digest()
+    return int.from_bytes(digest, "little")
+
+
+def token_keys(vocabulary: Vocabulary) -> NDArray[np.uint64]:
+    """Key of each target id [V].
+
+    Ids that a draft of another vocabulary can name have keys that it can compute: the
+    bytes for the canonical id of a byte string, the role for the main id of an end role.
+    Every other id has a key of its own, since twins must not share noise.
+    """
+    keys = np.empty(len(vocabulary), dtype=np.uint64)
+    canonical = vocabulary.canonical
+    for index, piece in enumerate(vocabulary.pieces):
+        if piece and int(canonical[index]) == index:
+            keys[index] = _hash(b"bytes", piece)
+        else:
+            keys[index] = _hash(b"id", struct.pack("<Q", index))
+    for role in END_ROLES:
+        for index in vocabulary.roles.get(role, ())[:1]:
+            keys[index] = _hash(b"role", role.value.encode())
+    return keys
+
+
+def row_key(seed: int, position: int) -> np.uint64:
+    """Key of the noise of one position of one generation."""
+    digest = hashlib.blake2b(
+        struct.pack("<Q", position),
+        digest_size=8,
+        key=struct.pack("<Q", seed),
+        person=b"cosd row",
+    ).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+def steps(keys: NDArray[np.uint64], row: np.uint64) -> NDArray[np.uint64]:
+    """k [n], uniform on 0 ... 2**53 - 1: the top bits of a 64-bit finaliser of key xor row key."""
+    x = keys ^ row
+    x ^= x >> _33
+    x *= _C1
+    x ^= x >> _33
+    x *= _C2
+    x ^= x >> _33
+    x >>= _11
+    return x
+
+
+def gumbel(k: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """g = -ln(-ln u), u = (k + 1/2) / 2**53 in float64 [n]."""
+    uniform: NDArray[np.float64] = (k.astype(np.float64) + 0.5) / _STEPS
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise
+
+
+def gumbel_argmax(
+    law: NDArray[np.floating], keys: NDArray[np.uint64], row: np.uint64
+) -> int:
+    """argmax of ln law + g, the lowest index among equals.
+
+    Args:
+        law: probabilities [n], non-negative, not all zero.
+        keys: token keys [n].
+        row: key of the row.
+
+    Only ids that can win get the full float64 noise. With E = -ln u >= 1 - u, id v beats a
+    ratio R = E_w / p_w only if 1 - u_v < p_v R; that needs the hash and one comparison.
+    """
+    k = steps(keys, row)
+    # (1 - u) / p in units of 2**-53, in float32: the margin below covers its rounding.
+    weights = law.astype(np.float32, copy=False)
+    # NOTE: a probability below the smallest float32 would be zero; 1e-37 keeps it in the race.
+    ratio = np.subtract(_STEPS - 0.5, k, dtype=np.float64).astype(np.float32)
+    ratio /= np.maximum(weights, np.float32(1e-37))
+    first = int(ratio.argmin())
+    if law[first] <= 0:
+        first = int(weights.argmax())
+    exact = -np.log((float(k[first]) + 0.5) / _STEPS) / float(law[first])
+    alive = np.flatnonzero(ratio <= np.float32(exact * _STEPS * 1.0001))
+    alive = alive[law[alive] > 0]
+    scores = np.log(law[alive].astype(np.float64)) + gumbel(k[alive])
+    return int(alive[int(scores.argmax())])

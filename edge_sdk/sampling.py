@@ -1,0 +1,62 @@
+"""How a law is shaped before a token is drawn from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edge_sdk.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Transforms of the target's law, applied in the order of the fields.
+
+    The draft's law gets the same transforms, so that it stays close to the target's.
+
+    Attributes:
+        repetition_penalty: logits of ids already in prompt or text are divided by it when
+            positive and multiplied when negative (Keskar et al. 2019); 1 is off.
+        temperature: 0 takes the most likely token; 1 leaves the law as it is.
+        top_k: keep the k most likely ids (more if the k-th is tied); 0 is off.
+        top_p: keep the fewest most likely ids whose mass reaches top_p; 1 is off.
+        min_p: keep ids at least min_p times as likely as the most likely one; 0 is off.
+
+    Raises:
+        InvalidRequest: a value is out of its range.
+    """
+
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(
+            0.01 <= self.repetition_penalty <= 100,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "within [0.01, 100]",
+        )
+        _require(0 <= self.temperature <= 100, "temperature", self.temperature, "within [0, 100]")
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
+            raise InvalidRequest(f"top_k is {self.top_k!r}; it must be an integer", field="top_k")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or a positive integer")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "within (0, 1]")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "within [0, 1]")
+
+    @property
+    def greedy(self) -> bool:
+        """Every law is one-hot."""
+        return self.temperature == 0
+
+    @property
+    def truncates(self) -> bool:
+        """Some ids may be cut, so one probability needs the whole row."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+def _require(holds: bool, name: str, value: float, range_: str) -> None:
+    if not holds or not math.isfinite(value):
+        raise InvalidRequest(f"{name} is {value!r}; it must be {range_}", field=name)

@@ -1,0 +1,84 @@
+"""Whether a block fits the session as it stands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edge_sdk.errors import BaseMismatch, InvalidRequest
+from edge_sdk.wire import Finish, Verdict, Verify
+from server_app.engine.session import Session
+from server_app.engine.work import VerifyWork
+from server_app.target.model import TargetModel
+
+
+def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | VerifyWork:
+    """Check base, parent and settled token of the verify whose turn it is.
+
+    A block that builds on another is stale unless that one was accepted whole and the base
+    holds; length alone would be ambiguous, since a rejection and its replacement can reach
+    the same length as the block it was drafted on.
+
+    Returns:
+        the work to do, or the verdict of a stale block, which costs no computation.
+
+    Raises:
+        BaseMismatch: a block drafted with every answer known does not fit the session.
+        InvalidRequest: a field is out of range, or the text is complete.
+    """
+    proposal = session.half.read(verify.draft, session.pair)
+    base = len(session.generated) + (verify.settled is not None)
+    if verify.parent is not None:
+        if verify.parent >= verify.sequence:
+            raise BaseMismatch(
+                f"parent {verify.parent} is not before sequence {verify.sequence}", field="parent"
+            )
+        holds = (
+            verify.parent == session.last_sequence
+            and session.last_full
+            and verify.settled is None
+            and verify.base == base
+        )
+        if not holds:
+            return Verdict(sequence=verify.sequence, accepted=-1)
+    finish = session.finish(target)
+    if finish != Finish.NONE:
+        raise InvalidRequest(
+            f"the text is complete ({finish.name.lower()}); truncate or extend it first"
+        )
+    if verify.settled is not None and not session.awaits_device:
+        raise BaseMismatch(
+            "a settled token came, but the last block left none to the device", field="settled"
+        )
+    if verify.settled is None and session.awaits_device:
+        raise BaseMismatch(
+            "the last block was rejected; its settled token must come with this one",
+            field="settled",
+        )
+    if verify.base != base:
+        raise BaseMismatch(
+            f"base is {verify.base}, but the text has {base} tokens here", field="base"
+        )
+    if verify.settled is not None:
+        check_token(verify.settled, target, "settled")
+    return VerifyWork(session, verify, proposal)
+
+
+def check_token(token: int, target: TargetModel, field: str) -> None:
+    """Refuse an id that the target cannot have produced.
+
+    Raises:
+        InvalidRequest: out of range, or masked in every law.
+    """
+    vocabulary = target.vocabulary
+    if not 0 <= token < len(vocabulary):
+        raise InvalidRequest(
+            f"{field}: id {token} is outside the target's {len(vocabulary)} tokens", field=field
+        )
+    if bool(np.isin(token, vocabulary.masked_ids)):
+        raise InvalidRequest(f"{field}: id {token} is unused in the target", field=field)
+
+
+def carried_out(session: Session, verify: Verify, work: VerifyWork | None) -> None:
+    """Note the outcome of the verify whose turn it was; None for a stale one."""
+    session.last_sequence = verify.sequence
+    session.last_full = work is not None and work.full

@@ -1,0 +1,110 @@
+"""Sequence numbers of one session: each request takes effect once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from edge_sdk.errors import SequenceConflict, SequenceGap
+from edge_sdk.wire.limits import MAX_WINDOW
+
+GAP_SECONDS: Final = 1.0  # how long a request waits for those before it
+
+
+class _Entry:
+    __slots__ = ("digest", "reply")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+        self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        # A failure is told to whoever waits; nobody may.
+        self.reply.add_done_callback(lambda f: f.cancelled() or f.exception())
+
+
+class Ledger:
+    """Runs numbered requests in order and keeps their replies for as long as a client may
+    send them again.
+
+    Args:
+        next_sequence: the first number expected.
+    """
+
+    def __init__(self, next_sequence: int = 0) -> None:
+        self.next_sequence = next_sequence
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._turn = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def once(
+        self, sequence: int, body: bytes, carry_out: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
+        """The reply to a request: carried out when its turn comes, or the stored one.
+
+        Cancelling the caller (a client that went away) does not stop what has begun.
+
+        Raises:
+            SequenceConflict: the number was used with another body, or its reply is gone.
+            SequenceGap: requests before it did not come in time.
+        """
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        entry = self._entries.get(sequence)
+        if entry is not None:
+            if entry.digest != digest:
+                raise SequenceConflict(
+                    f"sequence {sequence} was used before with another body", field="sequence"
+                )
+            return await asyncio.shield(entry.reply)
+        if sequence < self.next_sequence:
+            raise SequenceConflict(
+                f"sequence {sequence} is past; the next one is {self.next_sequence} and its "
+                f"reply is no longer kept",
+                field="sequence",
+            )
+        if sequence >= self.next_sequence + MAX_WINDOW:
+            raise SequenceGap(
+                f"sequence {sequence} is more than {MAX_WINDOW} past the next one, "
+                f"{self.next_sequence}",
+                field="sequence",
+            )
+        entry = self._entries[sequence] = _Entry(digest)
+        task = asyncio.create_task(self._carry_out(sequence, entry, carry_out))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(entry.reply)
+
+    async def _carry_out(
+        self, sequence: int, entry: _Entry, carry_out: Callable[[], Awaitable[bytes]]
+    ) -> None:
+        try:
+            await self._wait_for_turn(sequence)
+            reply = await carry_out()
+        except BaseException as error:
+            # Nothing took effect, so the number stays free for a corrected request.
+            self._entries.pop(sequence, None)
+            if not entry.reply.done():
+                entry.reply.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.next_sequence = sequence + 1
+        while len(self._entries) > MAX_WINDOW and next(iter(self._entries)) < self.next_sequence:
+            self._entries.popitem(last=False)
+        if not entry.reply.done():
+            entry.reply.set_result(reply)
+        async with self._turn:
+            self._turn.notify_all()
+
+    async def _wait_for_turn(self, sequence: int) -> None:
+        if sequence == self.next_sequence:
+            return
+        try:
+            async with asyncio.timeout(GAP_SECONDS), self._turn:
+                await self._turn.wait_for(lambda: sequence == self.next_sequence)
+        except TimeoutError:
+            raise SequenceGap(
+                f"sequence {sequence} waited {GAP_SECONDS:g} s for {self.next_sequence}",
+                field="sequence",
+            ) from None

@@ -1,0 +1,109 @@
+"""Sessions and vocabulary pairs that the server holds."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from edge_sdk.errors import SessionLost, UnknownVocabulary
+from server_app.engine.ledger import Ledger
+from server_app.engine.session import Session
+from server_app.methods.base import Pair
+
+
+@dataclass(slots=True)
+class Held:
+    """A session with its ledger.
+
+    Attributes:
+        open_digest: digest of the request that opened it, so that the same one may be sent
+            again.
+        used: time of the last use (monotonic seconds).
+        busy: requests in progress; a busy session is not evicted.
+        stream: number of the newest token stream; an older one ends.
+    """
+
+    session: Session
+    ledger: Ledger
+    open_digest: bytes
+    reply: bytes
+    used: float = field(default_factory=time.monotonic)
+    busy: int = 0
+    stream: int = 0
+
+
+class SessionStore:
+    """Sessions by (owner, id); the least recently used go when there are too many.
+
+    Args:
+        limit: most sessions.
+        ttl: seconds an unused session is kept.
+    """
+
+    def __init__(self, *, limit: int, ttl: float) -> None:
+        self._limit = limit
+        self._ttl = ttl
+        self._held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, owner: str, session_id: str) -> Held:
+        """Raises:
+        SessionLost: no such session of this owner.
+        """
+        held = self.find(owner, session_id)
+        if held is None:
+            raise SessionLost("the session is not here (any more); open it again")
+        held.used = time.monotonic()
+        self._held.move_to_end((owner, session_id))
+        return held
+
+    def find(self, owner: str, session_id: str) -> Held | None:
+        return self._held.get((owner, session_id))
+
+    def add(self, owner: str, session_id: str, held: Held) -> list[Held]:
+        """Add a session; returns those evicted for it."""
+        self._held[(owner, session_id)] = held
+        return self.expire()
+
+    def pop(self, owner: str, session_id: str) -> Held | None:
+        return self._held.pop((owner, session_id), None)
+
+    def expire(self) -> list[Held]:
+        """Drop sessions past their time, and the oldest over the limit."""
+        now = time.monotonic()
+        gone: list[Held] = []
+        for key, held in list(self._held.items()):
+            over = len(self._held) > self._limit
+            if not over and now - held.used < self._ttl:
+                break
+            if held.busy == 0:
+                gone.append(self._held.pop(key))
+        return gone
+
+
+class PairStore:
+    """Registered V_C by content, so that clients of one model pair share it; the least
+    recently used go when there are too many."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._pairs: OrderedDict[str, Pair] = OrderedDict()
+
+    def add(self, pair: Pair) -> None:
+        self._pairs[pair.pair_id] = pair
+        self._pairs.move_to_end(pair.pair_id)
+        while len(self._pairs) > self._limit:
+            self._pairs.popitem(last=False)
+
+    def get(self, pair_id: str) -> Pair:
+        """Raises:
+        UnknownVocabulary: not registered here.
+        """
+        pair = self._pairs.get(pair_id)
+        if pair is None:
+            raise UnknownVocabulary("this vocabulary pair is not registered here; register it")
+        self._pairs.move_to_end(pair_id)
+        return pair

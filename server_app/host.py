@@ -1,0 +1,344 @@
+"""The operations of the wire, apart from HTTP: messages in, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from edge_sdk.decoding.noise import token_keys
+from edge_sdk.errors import (
+    BaseMismatch,
+    CosdError,
+    EmptyPrompt,
+    InvalidRequest,
+    PromptTooLong,
+    SequenceConflict,
+    ServerFault,
+    ServerUnavailable,
+    SessionLost,
+)
+from edge_sdk.vocab.alignment import pair_id, target_ids_from_bitmap
+from edge_sdk.wire import (
+    PROTOCOL_VERSION,
+    Extend,
+    Extended,
+    Finish,
+    Generate,
+    Generated,
+    Open,
+    Opened,
+    PairRegistered,
+    Prompt,
+    RegisterPair,
+    Truncate,
+    Truncated,
+    Verdict,
+    Verify,
+    encode,
+)
+from server_app.engine.admission import admit, carried_out, check_token
+from server_app.engine.engine import Engine
+from server_app.engine.ledger import Ledger
+from server_app.engine.session import Session
+from server_app.engine.store import Held, PairStore, SessionStore
+from server_app.engine.work import Prefill, VerifyWork, Work
+from server_app.methods.base import Pair
+from server_app.methods.registry import SERVER_HALVES, server_half
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Attributes:
+    sessions: most sessions held.
+    session_ttl: seconds an unused session is kept.
+    pairs: most vocabulary pairs held.
+    """
+
+    sessions: int = 256
+    session_ttl: float = 1800.0
+    pairs: int = 256
+
+
+class Host:
+    """Sessions of all clients over one engine."""
+
+    def __init__(self, engine: Engine, limits: HostLimits | None = None) -> None:
+        limits = limits or HostLimits()
+        self.engine = engine
+        self.target = engine.target
+        self.draining = False
+        self._sessions = SessionStore(limit=limits.sessions, ttl=limits.session_ttl)
+        self._pairs = PairStore(limit=limits.pairs)
+        self._token_keys = token_keys(self.target.vocabulary)
+        self.methods = tuple(SERVER_HALVES)
+
+    def register_pair(self, message: RegisterPair) -> PairRegistered:
+        """Take the V_C of a draft.
+
+        Raises:
+            InvalidRequest: it is for another vocabulary, or the bitmap does not fit.
+        """
+        vocabulary = self.target.vocabulary
+        if message.target_fingerprint != vocabulary.fingerprint:
+            raise InvalidRequest(
+                f"the pair is for target vocabulary {message.target_fingerprint[:12]!r}..., but this "
+                f"server's is {vocabulary.fingerprint[:12]}...; fetch its byte table again",
+                field="target_fingerprint",
+            )
+        ids = target_ids_from_bitmap(message.bitmap, vocabulary)
+        name = pair_id(vocabulary.fingerprint, message.bitmap)
+        self._pairs.add(Pair(name, ids))
+        return PairRegistered(pair_id=name, size=len(ids))
+
+    async def open(self, owner: str, session_id: str, message: Open, body: bytes) -> bytes:
+        """Begin a session, or take up a lost one.
+
+        Raises:
+            InvalidRequest, UnknownMethod, EmptyPrompt, PromptTooLong, NoChatTemplate: see the
+                message.
+            UnknownVocabulary: the pair is not registered.
+            SequenceConflict: the id is in use for something else.
+        """
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        if (held := self._sessions.find(owner, session_id)) is not None:
+            if held.open_digest != digest:
+                raise SequenceConflict("the session id is in use; choose another")
+            return held.reply
+        if self.draining:
+            raise ServerUnavailable("the server is going down; try again shortly", retry_after=1.0)
+        if message.protocol != PROTOCOL_VERSION:
+            raise InvalidRequest(
+                f"protocol {message.protocol} is not spoken here; this server speaks "
+                f"{PROTOCOL_VERSION}",
+                field="protocol",
+            )
+        pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
+        half = server_half(message.generation, self._token_keys)
+        for token in message.generated:
+            check_token(token, self.target, "generated")
+        prompt_ids = await self._prompt_ids(message.prompt)
+        session = Session(
+            prompt_ids=prompt_ids,
+            generation=message.generation,
+            half=half,
+            pair=pair,
+            generated=message.generated,
+        )
+        if session.length > self.target.context:
+            raise PromptTooLong(self._too_long(session.length), field="generated")
+        reply = encode(Opened(prompt_tokens=len(prompt_ids), context=self.target.context))
+        held = Held(session, Ledger(message.next_sequence), digest, reply)
+        # Another request for the same id may have come while the prompt was read.
+        if self._sessions.find(owner, session_id) is None:
+            for evicted in self._sessions.add(owner, session_id, held):
+                self._release(evicted.session)
+            self._prefill(session)
+        return reply
+
+    async def verify(
+        self, owner: str, session_id: str, message: Verify, body: bytes
+    ) -> tuple[bytes, float]:
+        """Verify a block. Returns the verdict and the seconds the server spent on it.
+
+        Raises:
+            SessionLost, SequenceConflict, SequenceGap, BaseMismatch, InvalidRequest: see
+                `admit` and `Ledger`.
+        """
+        held = self._sessions.get(owner, session_id)
+        spent = 0.0
+
+        async def carry_out() -> bytes:
+            nonlocal spent
+            self._still_here(owner, session_id, held)
+            begin = time.perf_counter()
+            work = admit(held.session, message, self.target)
+            if isinstance(work, Verdict):
+                carried_out(held.session, message, None)
+                return encode(work)
+            await self._run(owner, session_id, work)
+            carried_out(held.session, message, work)
+            if work.verdict is None:
+                raise ServerFault("the engine returned without a verdict")
+            spent = time.perf_counter() - begin
+            return encode(work.verdict)
+
+        with _in_use(held):
+            return await held.ledger.once(message.sequence, body, carry_out), spent
+
+    async def truncate(
+        self, owner: str, session_id: str, message: Truncate, body: bytes
+    ) -> bytes:
+        """Cut the text; what stays is warm.
+
+        Raises:
+            SessionLost, SequenceConflict, SequenceGap: see `Ledger`.
+            BaseMismatch: the text is shorter than that.
+        """
+        held = self._sessions.get(owner, session_id)
+
+        async def carry_out() -> bytes:
+            self._still_here(owner, session_id, held)
+            session = held.session
+            if message.length > len(session.generated):
+                raise BaseMismatch(
+                    f"length is {message.length}, but the text has {len(session.generated)} tokens",
+                    field="length",
+                )
+            session.truncate(message.length)
+            await self._trim(session, session.length - 1)
+            return encode(Truncated(length=message.length))
+
+        with _in_use(held):
+            return await held.ledger.once(message.sequence, body, carry_out)
+
+    async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
+        """Take the next prompt in full, e.g. a chat with one more turn.
+
+        Raises: as `open` and `Ledger`.
+        """
+        held = self._sessions.get(owner, session_id)
+
+        async def carry_out() -> bytes:
+            self._still_here(owner, session_id, held)
+            half = server_half(message.generation, self._token_keys)
+            prompt_ids = await self._prompt_ids(message.prompt)
+            session = held.session
+            shared = session.extend(prompt_ids, message.generation, half)
+            reused = min(shared, session.length - 1)
+            await self._trim(session, reused)
+            self._prefill(session)
+            return encode(Extended(prompt_tokens=len(prompt_ids), reused=reused))
+
+        with _in_use(held):
+            return await held.ledger.once(message.sequence, body, carry_out)
+
+    async def generate(
+        self, owner: str, session_id: str, message: Generate
+    ) -> AsyncIterator[Generated]:
+        """Decode on the server alone, token by token, from `base` on.
+
+        A client whose stream broke asks again with the tokens it has; the same positions
+        give the same tokens.
+
+        Raises:
+            SessionLost: no such session.
+            InvalidRequest: the session has another method.
+            BaseMismatch: the text is shorter than `base`.
+        """
+        held = self._sessions.get(owner, session_id)
+        session = held.session
+        if session.generation.method != "autoregressive":
+            raise InvalidRequest(
+                f"the session's method is {session.generation.method!r}; a stream needs "
+                f"'autoregressive'",
+                field="method",
+            )
+        if message.base > len(session.generated):
+            raise BaseMismatch(
+                f"base is {message.base}, but the text has {len(session.generated)} tokens",
+                field="base",
+            )
+        return self._stream(owner, session_id, held, message.base)
+
+    async def _stream(
+        self, owner: str, session_id: str, held: Held, base: int
+    ) -> AsyncIterator[Generated]:
+        session = held.session
+        with _in_use(held):
+            held.stream += 1
+            stream = held.stream
+            for position in range(base, len(session.generated)):
+                last = position == len(session.generated) - 1
+                finish = session.finish(self.target) if last else Finish.NONE
+                yield Generated(session.generated[position], int(finish))
+            while session.finish(self.target) == Finish.NONE:
+                if held.stream != stream:
+                    raise SequenceConflict("another request took this stream over")
+                position = len(session.generated)
+                verify = Verify(sequence=0, base=position)
+                work = VerifyWork(session, verify, session.half.read(b"", None))
+                await asyncio.shield(self._run(owner, session_id, work))
+                yield Generated(session.generated[position], int(session.finish(self.target)))
+                if self.draining:
+                    raise ServerUnavailable("the server is going down; open the session again")
+
+    async def close(self, owner: str, session_id: str) -> None:
+        """Forget a session; one that is not there is closed already."""
+        held = self._sessions.pop(owner, session_id)
+        if held is not None:
+            self._release(held.session)
+
+    def sweep(self) -> None:
+        """Drop sessions past their time."""
+        for held in self._sessions.expire():
+            self._release(held.session)
+
+    async def _prompt_ids(self, prompt: Prompt) -> list[int]:
+        if prompt.ids is not None:
+            for token in prompt.ids:
+                check_token(token, self.target, "prompt.ids")
+            ids = list(prompt.ids)
+        elif prompt.messages is not None:
+            if not prompt.messages:
+                raise EmptyPrompt("the chat has no messages", field="prompt.messages")
+            ids = await asyncio.to_thread(self.target.render, prompt.messages)
+        else:
+            if not prompt.text:
+                raise EmptyPrompt("the prompt is empty; give at least one character", field="prompt")
+            ids = await asyncio.to_thread(self.target.encode, prompt.text)
+        if not ids:
+            raise EmptyPrompt("the prompt has no tokens for this target", field="prompt")
+        if len(ids) >= self.target.context:
+            raise PromptTooLong(self._too_long(len(ids)), field="prompt")
+        return ids
+
+    def _too_long(self, length: int) -> str:
+        return (
+            f"{length} tokens of prompt and text leave no room in the target's context of "
+            f"{self.target.context}; shorten the prompt"
+        )
+
+    def _still_here(self, owner: str, session_id: str, held: Held) -> None:
+        if self._sessions.find(owner, session_id) is not held:
+            raise SessionLost("the session is not here (any more); open it again")
+
+    async def _run(self, owner: str, session_id: str, work: Work) -> None:
+        try:
+            await self.engine.run(work)
+        except CosdError:
+            if work.started:
+                # It may have half happened. The client opens the session again with the
+                # tokens it knows, which is always right.
+                await self.close(owner, session_id)
+            raise
+
+    def _prefill(self, session: Session) -> None:
+        if session.length > 1:
+            task = asyncio.ensure_future(self.engine.run(Prefill(session)))
+            # The first verify computes whatever is missing and reports what goes wrong.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _trim(self, session: Session, length: int) -> None:
+        await self.engine.call(lambda: session.trim_cache(self.target, length))
+
+    def _release(self, session: Session) -> None:
+        self.engine.post(lambda: session.close(self.target))
+
+
+@contextmanager
+def _in_use(held: Held) -> Iterator[None]:
+    held.busy += 1
+    try:
+        yield
+    finally:
+        held.busy -= 1
+        held.used = time.monotonic()
+
+
