@@ -1,0 +1,306 @@
+"""Target models of the Hugging Face transformers library."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from transformers import PreTrainedModel
+
+from edge_sdk.chat import Message
+from edge_sdk.errors import InvalidRequest, PromptTooLong, UnsupportedModel
+from edge_sdk.vocab import Vocabulary
+from edge_sdk.vocab.tokenizer_json import read_tokenizer
+from server_app.target.attention import PLAN, PassPlan, Segment
+from server_app.target.checkpoint import (
+    check_weights,
+    layer_windows,
+    logits_width,
+    open_model,
+    read_config,
+)
+from server_app.target.model import Chunk, TargetModel, TargetSequence
+from server_app.target.precision import choose_precision
+from server_app.target.prompts import PromptText
+from server_app.target.self_check import check_against_stock
+from server_app.target.slots import PoolFull, SlotPool, SlotSequence
+
+logger = logging.getLogger(__name__)
+
+_FIRST_LIMIT = 64  # slots, until the check has shown how many bytes a token takes
+_CACHE_SHARE = 0.25  # of the memory that is free after loading
+
+
+class HuggingFaceTarget(TargetModel):
+    """A stock causal language model over a slot pool.
+
+    Several sequences share a pass: their new tokens are packed into one row of the batch
+    with explicit positions, and the output layer runs only for the rows that are asked for.
+    Logits come in the model's dtype, as inference tensors: write to them under
+    `torch.inference_mode()` or copy them first.
+
+    Args:
+        model: opened with `checkpoint.open_model`.
+        vocabulary: as long as the logits are wide.
+        prompts: the model's tokenizer.
+        name: short name of the model.
+        cache_bytes: most memory for keys and values; by default a quarter of what is free.
+
+    Raises:
+        UnsupportedModel: a pass over the pool does not agree with the stock model.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        vocabulary: Vocabulary,
+        prompts: PromptText,
+        *,
+        name: str,
+        cache_bytes: int | None = None,
+    ) -> None:
+        self._model: Any = model
+        self._vocabulary = vocabulary
+        self._prompts = prompts
+        self._name = name
+        self._windows = layer_windows(model.config)
+        self._context = _context(model)
+        self._device = model.device
+        self._dtype = model.dtype
+        if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+            raise UnsupportedModel(
+                f"{type(model).__name__} cannot leave out rows of its output layer "
+                "(it has no logits_to_keep)"
+            )
+        self._pool = SlotPool(len(self._windows), limit=_FIRST_LIMIT)
+        check_against_stock(self, self._model)
+        memory = _free_bytes(self._device) if cache_bytes is None else cache_bytes
+        self._pool.limit = max(_FIRST_LIMIT, memory // self._pool.bytes_per_slot)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        name: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        chat_template: str | None = None,
+        cache_bytes: int | None = None,
+        progress: Callable[[str], None] = logger.info,
+    ) -> Self:
+        """Load a checkpoint folder: `config.json`, safetensors weights, `tokenizer.json`.
+
+        Args:
+            name: short name; by default that of the folder.
+            device: `auto`, or a torch device.
+            dtype: `auto`, `bfloat16`, `float16` or `float32`; see `choose_precision`.
+            chat_template: `plain` for a documented plain rendering of chats, None for the
+                model's own template.
+            cache_bytes: most memory for keys and values; by default a quarter of what is
+                free after loading.
+            progress: told, in a few words, what is being done.
+
+        Raises:
+            ModelFolderInvalid: files are missing, truncated or contradict each other.
+            UnsupportedModel: an architecture that cannot run.
+            TokenizerUnsupported: tokens without meaning in bytes, or more than the model has.
+            InvalidRequest: an option that is not known here.
+        """
+        label = folder.name if name is None else name
+        config = read_config(folder)
+        windows = layer_windows(config)
+        files = check_weights(folder)
+        progress(f"{label}: reading the tokenizer")
+        width = int(config.get_text_config().vocab_size)
+        vocabulary = read_tokenizer(folder, width=width)
+        prompts = PromptText(folder, name=label, chat_template=chat_template)
+        precision = choose_precision(device=device, dtype=dtype)
+        size = sum(file.stat().st_size for file in files)
+        progress(
+            f"{label}: loading {size / 1e6:.0f} MB of weights, {len(windows)} layers, as "
+            f"{str(precision.dtype).removeprefix('torch.')} on {precision.device} "
+            f"({precision.reason})"
+        )
+        model = open_model(folder, config, precision)
+        if logits_width(model) != width:
+            vocabulary = read_tokenizer(folder, width=logits_width(model))
+        progress(f"{label}: checking a pass against the stock model")
+        target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
+        progress(
+            f"{label}: ready, {len(vocabulary)} tokens, context {target.context}, "
+            f"cache of at most {target._pool.limit} tokens"
+        )
+        return target
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
+
+    @property
+    def context(self) -> int:
+        return self._context
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._prompts.has_chat_template
+
+    @property
+    def cache_limit(self) -> int:
+        """Most tokens that all sequences together can hold."""
+        return self._pool.limit
+
+    @property
+    def cache_used(self) -> int:
+        """Tokens that all sequences hold."""
+        return self._pool.used
+
+    def encode(self, text: str) -> list[int]:
+        return self._prompts.encode(text)
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        return self._prompts.render(messages)
+
+    def new_sequence(self) -> SlotSequence:
+        return self._pool.add()
+
+    @torch.inference_mode()
+    def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
+        """Append every chunk and compute in one pass. An error leaves every sequence as it was.
+
+        Raises:
+            PoolFull: no room for the new tokens; release a sequence and try again.
+            PromptTooLong: a sequence would outgrow the context.
+            InvalidRequest: a chunk is empty, an id is out of range, more rows than tokens,
+                a sequence twice in a pass, or one that is not this model's or was released.
+        """
+        sequences = self._checked(chunks)
+        if not chunks:
+            return []
+        ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
+        try:
+            self._pool.reserve(ends)
+            logits = self._run(chunks, sequences)
+        except torch.OutOfMemoryError as error:
+            raise PoolFull(
+                f"{self._name} ran out of device memory on a pass of "
+                f"{sum(len(c.token_ids) for c in chunks)} tokens; close a session or lower the "
+                "cache size",
+                retry_after=1.0,
+            ) from error
+        for sequence, end in ends.items():
+            sequence.length = end
+        return list(torch.split(logits, [chunk.rows for chunk in chunks]))
+
+    @torch.inference_mode()
+    def rollback(self, sequence: TargetSequence, length: int) -> None:
+        """Keep the first `length` tokens; nothing is computed again.
+
+        Raises:
+            InvalidRequest: `length` is negative or above the present length, or the sequence
+                is not this model's or was released.
+        """
+        self._pool.truncate(self._owned(sequence), length)
+
+    def release(self, sequence: TargetSequence) -> None:
+        if isinstance(sequence, SlotSequence):
+            self._pool.remove(sequence)
+
+    def _run(self, chunks: Sequence[Chunk], sequences: Sequence[SlotSequence]) -> torch.Tensor:
+        """Logits [rows of all chunks, V]."""
+        ids: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        segments: list[Segment] = []
+        for chunk, sequence in zip(chunks, sequences, strict=True):
+            past, count = sequence.length, len(chunk.token_ids)
+            segments.append(Segment(len(ids), count, sequence.start, past))
+            ids += chunk.token_ids
+            positions += range(past, past + count)
+            wanted += range(len(ids) - chunk.rows, len(ids))
+        plan = PassPlan(self._pool, segments, self._windows)
+        arguments = {
+            "input_ids": torch.tensor([ids], device=self._device),
+            "position_ids": torch.tensor([positions], device=self._device),
+            "use_cache": False,
+            PLAN: plan,
+        }
+        logits: torch.Tensor
+        if not wanted:
+            self._model.base_model(**arguments)
+            logits = torch.empty((0, len(self._vocabulary)), dtype=self._dtype, device=self._device)
+        else:
+            # A count keeps the last rows without a gather.
+            tail = wanted[0] == len(ids) - len(wanted)
+            keep = len(wanted) if tail else torch.tensor(wanted, device=self._device)
+            logits = self._model(**arguments, logits_to_keep=keep).logits[0]
+        if plan.layers_done != self._pool.layers:
+            raise UnsupportedModel(
+                f"{type(self._model).__name__} did its attention {plan.layers_done} times in "
+                f"{self._pool.layers} layers; it cannot run over the slot pool"
+            )
+        return logits
+
+    def _checked(self, chunks: Sequence[Chunk]) -> list[SlotSequence]:
+        sequences = [self._owned(chunk.sequence) for chunk in chunks]
+        if len(set(sequences)) != len(sequences):
+            raise InvalidRequest("a sequence is twice in one pass", field="chunks")
+        width = len(self._vocabulary)
+        for chunk, sequence in zip(chunks, sequences, strict=True):
+            count = len(chunk.token_ids)
+            if not 0 <= chunk.rows <= count or not count:
+                raise InvalidRequest(
+                    f"{chunk.rows} rows of a chunk of {count} tokens", field="chunks"
+                )
+            if min(chunk.token_ids) < 0 or max(chunk.token_ids) >= width:
+                raise InvalidRequest(f"a token id is outside 0 to {width - 1}", field="token_ids")
+            if sequence.length + count > self._context:
+                raise PromptTooLong(
+                    f"{sequence.length + count} tokens do not fit the context of "
+                    f"{self._context} of {self._name}"
+                )
+        return sequences
+
+    def _owned(self, sequence: TargetSequence) -> SlotSequence:
+        if not isinstance(sequence, SlotSequence) or sequence not in self._pool:
+            raise InvalidRequest(
+                f"the sequence was released, or is not one of {self._name}", field="sequence"
+            )
+        return sequence
+
+
+def _context(model: PreTrainedModel) -> int:
+    config = model.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None)
+    if not isinstance(context, int) or context < 1:
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not say how long a text may be "
+            "(max_position_embeddings in config.json)"
+        )
+    return context
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Default bound of the cache."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(free * _CACHE_SHARE)

@@ -1,0 +1,62 @@
+"""From a name or a folder to a target model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_sdk.errors import InvalidRequest
+from server_app.target.model import TargetModel
+from server_app.target.toy import ToyTarget
+
+logger = logging.getLogger(__name__)
+
+TOY = "toy"
+
+
+def load_target(
+    source: str | Path,
+    *,
+    name: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    chat_template: str | None = None,
+    cache_bytes: int | None = None,
+    seconds_per_pass: float = 0.0,
+    progress: Callable[[str], None] = logger.info,
+) -> TargetModel:
+    """Load the target that a server is to run.
+
+    Args:
+        source: a Hugging Face checkpoint folder, or `toy` or `toy:SEED` for a small random
+            model without weights. A folder called `toy` is reached as `./toy`.
+        name: short name of the model; by default that of the folder or of the toy.
+        device, dtype, chat_template, cache_bytes, progress: see `HuggingFaceTarget.load`;
+            a toy takes no notice of them.
+        seconds_per_pass: how long a pass of a toy takes at least.
+
+    Raises:
+        ModelFolderInvalid, UnsupportedModel, TokenizerUnsupported, InvalidRequest: see
+            `HuggingFaceTarget.load`; InvalidRequest also for a toy seed that is no number.
+    """
+    kind, separator, seed = str(source).partition(":")
+    if kind == TOY and not isinstance(source, Path):
+        if separator and not (seed.isascii() and seed.isdigit()):
+            raise InvalidRequest(
+                f"{source!r} is not a toy model: write toy:SEED with a whole number",
+                field="target",
+            )
+        return ToyTarget.random(int(seed or 0), name=name, seconds_per_pass=seconds_per_pass)
+    # Imported here: a server with a toy target starts without transformers.
+    from server_app.target.hugging_face import HuggingFaceTarget
+
+    return HuggingFaceTarget.load(
+        Path(source).expanduser(),
+        name=name,
+        device=device,
+        dtype=dtype,
+        chat_template=chat_template,
+        cache_bytes=cache_bytes,
+        progress=progress,
+    )

@@ -1,0 +1,61 @@
+"""A pass over the slot pool compared with the stock model, once at loading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from edge_sdk.errors import UnsupportedModel
+from server_app.target.attention import ATTENTION
+from server_app.target.model import Chunk, TargetModel
+
+# Mean difference of two logits over their spread. Rounding gives about 1e-6 in 32 bits and up
+# to 0.05 in 16 bits; a wrong mask or position gives about 1.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_TOLERANCE_16_BIT = 0.15
+
+
+@torch.inference_mode()
+def check_against_stock(target: TargetModel, model: Any) -> None:
+    """Compare a few rows of packed, split and rolled back sequences with the model's own
+    attention, so that an unknown architecture cannot be wrong in silence. Texts are short:
+    sliding windows are compared with the configuration instead.
+
+    Args:
+        target: runs `model` over a slot pool.
+        model: the transformers model.
+
+    Raises:
+        UnsupportedModel: the logits differ by more than rounding.
+    """
+    draw = torch.Generator().manual_seed(0)
+    width = len(target.vocabulary)
+    texts = [torch.randint(width, (count,), generator=draw).tolist() for count in (12, 5)]
+    first, second = target.new_sequence(), target.new_sequence()
+    try:
+        target.forward([Chunk(first, texts[0][:7], 0)])
+        target.forward([Chunk(first, texts[1], 1)])
+        target.rollback(first, 7)
+        ours = target.forward([Chunk(first, texts[0][7:], 3), Chunk(second, texts[1], 2)])
+    finally:
+        target.release(first)
+        target.release(second)
+    model.set_attn_implementation("eager")
+    try:
+        for text, mine in zip(texts, ours, strict=True):
+            ids = torch.tensor([text], device=target.device)
+            stock = model(input_ids=ids, use_cache=False, logits_to_keep=len(mine)).logits[0]
+            _compare(mine.float(), stock.float(), target.dtype, type(model).__name__)
+    finally:
+        model.set_attn_implementation(ATTENTION)
+
+
+def _compare(mine: torch.Tensor, stock: torch.Tensor, dtype: torch.dtype, name: str) -> None:
+    off = float((mine - stock).abs().mean() / stock.std().clamp_min(1e-6))
+    # NOTE: written so that NaN fails too.
+    if not off <= _TOLERANCE.get(dtype, _TOLERANCE_16_BIT):
+        raise UnsupportedModel(
+            f"{name} gives other logits over the slot pool than by itself (mean difference "
+            f"{off:.2g} of their spread), so it cannot be a target"
+        )

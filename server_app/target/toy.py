@@ -1,0 +1,254 @@
+"""A target model without weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from edge_sdk.chat import Message
+from edge_sdk.draft.toy_table import ToyTable
+from edge_sdk.draft.toy_text import ToyText, toy_byte_vocabulary
+from edge_sdk.errors import InvalidRequest, NoChatTemplate, PromptTooLong
+from edge_sdk.vocab import Vocabulary
+from server_app.target.model import Chunk, TargetModel, TargetSequence
+
+_WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ", b", ")
+_RARE = -6.0  # bias of bytes that are not printable ASCII, so that toy text can be looked at
+
+
+class ToySequence(TargetSequence):
+    """Holds its ids; the length is their number."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+
+class ToyTarget(TargetModel):
+    """A target whose logits are a function of a sequence's ids.
+
+    It keeps the same books as a real one, so wrong use fails here too.
+
+    Args:
+        vocabulary: the target's tokens.
+        logits: ids of a sequence -> logits [V], for instance `ToyTable.logits`.
+        name: name of the model.
+        context: most ids a sequence can hold.
+        dtype: of the logits; float64 where a test compares laws to 1e-9.
+        seconds_per_pass: how long a pass takes at least, to play a big model.
+        chat: whether chats are rendered (`edge_sdk.chat.plain_rendering`).
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        logits: Callable[[Sequence[int]], NDArray[np.floating]],
+        *,
+        name: str = "toy",
+        context: int = 4096,
+        dtype: torch.dtype = torch.float32,
+        seconds_per_pass: float = 0.0,
+        chat: bool = True,
+    ) -> None:
+        if not seconds_per_pass >= 0.0:
+            raise InvalidRequest(
+                f"seconds per pass {seconds_per_pass} is negative", field="seconds_per_pass"
+            )
+        self._vocabulary = vocabulary
+        self._logits = logits
+        self._name = name
+        self._context = context
+        self._dtype = dtype
+        self._seconds_per_pass = seconds_per_pass
+        self._chat = chat
+        self._text = ToyText(vocabulary)
+        self._sequences: set[ToySequence] = set()
+        self.passes = 0
+
+    @classmethod
+    def random(
+        cls,
+        seed: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        order: int = 1,
+        spread: float = 2.0,
+        name: str | None = None,
+        context: int = 4096,
+        seconds_per_pass: float = 0.0,
+    ) -> Self:
+        """A seeded random target with the law of `ToyTable.random`.
+
+        Args:
+            vocabulary: by default the 256 bytes, ten short words and an end token, where
+                bytes that cannot be printed are rare.
+        """
+        if vocabulary is None:
+            words = toy_byte_vocabulary(_WORDS)
+            bias = {i: _RARE for i in range(256) if not 32 <= i < 127}
+            table = ToyTable.random(seed, len(words), order, spread=spread).biased(bias)
+        else:
+            words = vocabulary
+            table = ToyTable.random(seed, len(words), order, spread=spread)
+        return cls.from_table(
+            words,
+            table,
+            name=f"toy:{seed}" if name is None else name,
+            context=context,
+            seconds_per_pass=seconds_per_pass,
+        )
+
+    @classmethod
+    def from_laws(
+        cls,
+        vocabulary: Vocabulary,
+        laws: ArrayLike,
+        *,
+        name: str = "toy",
+        context: int = 4096,
+        dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """A target with the probabilities of `ToyTable.from_laws`."""
+        table = ToyTable.from_laws(laws)
+        return cls.from_table(vocabulary, table, name=name, context=context, dtype=dtype)
+
+    @classmethod
+    def from_table(
+        cls,
+        vocabulary: Vocabulary,
+        table: ToyTable,
+        *,
+        name: str = "toy",
+        context: int = 4096,
+        dtype: torch.dtype = torch.float32,
+        seconds_per_pass: float = 0.0,
+    ) -> Self:
+        """A target with the law of a table.
+
+        Raises:
+            InvalidRequest: the table and the vocabulary have different sizes.
+        """
+        if table.size != len(vocabulary):
+            raise InvalidRequest(
+                f"the table has {table.size} ids and the vocabulary {len(vocabulary)}",
+                field="table",
+            )
+        return cls(
+            vocabulary,
+            table.logits,
+            name=name,
+            context=context,
+            dtype=dtype,
+            seconds_per_pass=seconds_per_pass,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
+
+    @property
+    def context(self) -> int:
+        return self._context
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._chat
+
+    def encode(self, text: str) -> list[int]:
+        return self._text.prompt(text)
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        if not self._chat:
+            raise NoChatTemplate(
+                f"{self._name} has no chat template; send a plain prompt", field="messages"
+            )
+        return self._text.chat(messages)
+
+    def new_sequence(self) -> ToySequence:
+        sequence = ToySequence()
+        self._sequences.add(sequence)
+        return sequence
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
+        """See `TargetModel.forward`. An error leaves every sequence as it was.
+
+        Raises:
+            PromptTooLong: a sequence would outgrow the context.
+            InvalidRequest: a chunk is empty, an id is out of range, more rows than tokens,
+                a sequence twice in a pass, or one that is not this model's or was released.
+        """
+        begin = time.monotonic()
+        sequences = [self._checked(chunk) for chunk in chunks]
+        if len(set(sequences)) != len(sequences):
+            raise InvalidRequest("a sequence is twice in one pass", field="chunks")
+        out = []
+        for chunk, sequence in zip(chunks, sequences, strict=True):
+            sequence.ids.extend(chunk.token_ids)
+            first = len(sequence.ids) - chunk.rows + 1
+            rows = [self._logits(sequence.ids[:end]) for end in range(first, sequence.length + 1)]
+            stacked = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._vocabulary))
+            out.append(torch.from_numpy(stacked).to(self._dtype))
+        if chunks:
+            self.passes += 1
+            time.sleep(max(0.0, self._seconds_per_pass - (time.monotonic() - begin)))
+        return out
+
+    def rollback(self, sequence: TargetSequence, length: int) -> None:
+        """See `TargetModel.rollback`.
+
+        Raises:
+            InvalidRequest: `length` is negative or above the present length, or the sequence
+                is not this model's or was released.
+        """
+        owned = self._owned(sequence)
+        if not 0 <= length <= owned.length:
+            raise InvalidRequest(
+                f"cannot keep {length} tokens of a sequence of {owned.length}", field="length"
+            )
+        del owned.ids[length:]
+
+    def release(self, sequence: TargetSequence) -> None:
+        if isinstance(sequence, ToySequence) and sequence in self._sequences:
+            self._sequences.remove(sequence)
+            sequence.ids.clear()
+
+    def _checked(self, chunk: Chunk) -> ToySequence:
+        sequence = self._owned(chunk.sequence)
+        count, width = len(chunk.token_ids), len(self._vocabulary)
+        if not 0 <= chunk.rows <= count or not count:
+            raise InvalidRequest(f"{chunk.rows} rows of a chunk of {count} tokens", field="chunks")
+        if min(chunk.token_ids) < 0 or max(chunk.token_ids) >= width:
+            raise InvalidRequest(f"a token id is outside 0 to {width - 1}", field="token_ids")
+        if sequence.length + count > self._context:
+            raise PromptTooLong(
+                f"{sequence.length + count} tokens do not fit the context of {self._context} "
+                f"of {self._name}"
+            )
+        return sequence
+
+    def _owned(self, sequence: TargetSequence) -> ToySequence:
+        if not isinstance(sequence, ToySequence) or sequence not in self._sequences:
+            raise InvalidRequest(
+                f"the sequence was released, or is not one of {self._name}", field="sequence"
+            )
+        return sequence
