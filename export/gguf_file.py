@@ -20,7 +20,19 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ITEMS = 1 << 24  # tokens, merges or tensors; the largest in use have under 2**20
 
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING, _ARRAY = 8, 9
 
 T = TypeVar("T")
@@ -53,10 +65,15 @@ class GgufFile:
             UnsupportedModel: a GGUF version or tensor type that is not known here.
         """
         try:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            with (
+                path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
                 return cls._parse(path, data)
         except FileNotFoundError as error:
-            raise ModelFolderInvalid(f"{path} does not exist; give the path of a GGUF file") from error
+            raise ModelFolderInvalid(
+                f"{path} does not exist; give the path of a GGUF file"
+            ) from error
         except (OSError, ValueError) as error:
             raise ModelFolderInvalid(f"{path} is not a readable GGUF file ({error})") from error
         except (struct.error, _Truncated) as error:

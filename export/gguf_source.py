@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from edge_sdk.errors import UnsupportedModel
 from export.gguf_file import GgufFile
 from export.gguf_tokenizer import GgufTokenizer, read_gguf_tokenizer
-from export.progress import NoProgress, Progress
+from export.progress import NoProgress, Progress, Stage
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+T = TypeVar("T")
 
 
 def convert_gguf(path: Path, folder: Path, *, progress: Progress | None = None) -> None:
@@ -39,16 +40,15 @@ def convert_gguf(path: Path, folder: Path, *, progress: Progress | None = None) 
     with progress.stage("convert the tokenizer"):
         tokenizer = read_gguf_tokenizer(file)
         _write_tokenizer(tokenizer, file, folder)
-    with progress.stage("de-quantise the weights"):
-        model = _dequantised(file)
+    with progress.stage("de-quantise the weights", len(file.tensors)) as stage:
+        model = _dequantised(file, stage)
     with progress.stage("save the weights"):
         _save(model, tokenizer, folder)
 
 
-def _dequantised(file: GgufFile) -> PreTrainedModel:
+def _dequantised(file: GgufFile, stage: Stage) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
     architecture = file.metadata.get("general.architecture")
     if any(tensor.name == "rope_freqs.weight" for tensor in file.tensors):
@@ -57,39 +57,53 @@ def _dequantised(file: GgufFile) -> PreTrainedModel:
             f"{file.path} scales its rotary frequencies by a tensor, which transformers does not "
             "read from GGUF; use the Hugging Face folder of this model"
         )
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    loader: Any = AutoModelForCausalLM
     try:
-        model, loaded = AutoModelForCausalLM.from_pretrained(
-            file.path.parent,
-            gguf_file=file.path.name,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        with _reported_tensors(stage):
+            model, loaded = loader.from_pretrained(
+                file.path.parent,
+                gguf_file=file.path.name,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedModel(
             f"{file.path} is of architecture {architecture!r}, which transformers does not read "
             f"from GGUF ({error}); use the Hugging Face folder of this model"
         ) from error
-    finally:
-        if shown:
-            logging.enable_progress_bar()
     if loaded["missing_keys"]:
         raise UnsupportedModel(
             f"{file.path} lacks the weights {', '.join(sorted(loaded['missing_keys'])[:3])} of a "
             f"{architecture} model; use the Hugging Face folder of this model"
         )
-    found: PreTrainedModel = model
-    return found
+    return model
 
 
-def _save(model: PreTrainedModel, tokenizer: GgufTokenizer, folder: Path) -> None:
+@contextmanager
+def _reported_tensors(stage: Stage) -> Iterator[None]:
+    """Report transformers' walk over the tensors to `stage` instead of its own bar."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    def walk(tensors: Iterable[T], **_: object) -> Iterator[T]:
+        for tensor in tensors:
+            yield tensor
+            stage.advance()
+
+    # The bar is a global of that module, and there is no argument to turn it off.
+    bar = vars(reading).get("tqdm")
+    vars(reading)["tqdm"] = walk
+    try:
+        yield
+    finally:
+        vars(reading)["tqdm"] = bar
+
+
+def _save(model: Any, tokenizer: GgufTokenizer, folder: Path) -> None:
     # The weights are plain floats by now, but the quantizer that read them refuses to save.
     model.hf_quantizer = None
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    assert model.generation_config is not None
     model.generation_config.eos_token_id = list(tokenizer.end_ids)
     model.save_pretrained(folder)
 

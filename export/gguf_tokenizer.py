@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.models import BPE
 
 from edge_sdk.errors import TokenizerUnsupported
@@ -78,7 +86,10 @@ def read_gguf_tokenizer(file: GgufFile) -> GgufTokenizer:
     _add_tokens(tokenizer, pieces)
     special = _special_tokens(file, pieces)
     # SentencePiece models begin with their beginning token unless the file says otherwise.
-    if file.metadata.get("tokenizer.ggml.add_bos_token", model == "llama") and "bos_token" in special:
+    if (
+        file.metadata.get("tokenizer.ggml.add_bos_token", model == "llama")
+        and "bos_token" in special
+    ):
         _begin_with(tokenizer, special["bos_token"])
     template = file.metadata.get("tokenizer.chat_template")
     return GgufTokenizer(
@@ -106,9 +117,6 @@ class _Pieces:
                 f"{file.path} has {len(texts)} tokens, {len(types)} token types and "
                 f"{len(scores)} scores; they must be as many, fetch the file again"
             )
-        if file.text("tokenizer.ggml.model") == "llama":
-            # llama.cpp's converter writes runs of spaces as spaces, SentencePiece as its sign.
-            texts = [SPACE * len(t) if t and not t.strip(" ") else t for t in texts]
         # Padding rows stay out: an id without a piece is what they are.
         vocab = {t: i for i, t in enumerate(texts) if types[i] != PieceType.UNUSED}
         kept = sum(kind != PieceType.UNUSED for kind in types)
@@ -151,12 +159,11 @@ def _byte_level(file: GgufFile, pieces: _Pieces) -> Tokenizer:
 
 def _sentencepiece(file: GgufFile, pieces: _Pieces) -> Tokenizer:
     unknown = pieces.texts[int(file.metadata.get("tokenizer.ggml.unknown_token_id", 0))]
-    runs = [t for t in pieces.of_type(PieceType.USER_DEFINED) if t and not t.strip(SPACE)]
     fallback = bool(pieces.of_type(PieceType.BYTE))
     tokenizer = Tokenizer(
         BPE(
             pieces.vocab,
-            _merges(pieces, runs),
+            _merges(pieces),
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=fallback,
@@ -169,18 +176,11 @@ def _sentencepiece(file: GgufFile, pieces: _Pieces) -> Tokenizer:
         decoding.append(decoders.Strip(" ", 1, 0))
     else:
         tokenizer.normalizer = replace
-    if runs:
-        # SentencePiece takes a declared run of spaces whole, before any merge with a word.
-        # A split says so without an added token, whose text would be the sign itself.
-        longest = max(map(len, runs))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(
-            Regex(f"{SPACE}{{2,{longest}}}"), "isolated"
-        )
     tokenizer.decoder = decoders.Sequence(decoding)
     return tokenizer
 
 
-def _merges(pieces: _Pieces, runs: list[str]) -> list[tuple[str, str]]:
+def _merges(pieces: _Pieces) -> list[tuple[str, str]]:
     """Merge rules of a SentencePiece BPE model, best first.
 
     SentencePiece joins the neighbours whose joined piece has the highest score
@@ -191,7 +191,6 @@ def _merges(pieces: _Pieces, runs: list[str]) -> list[tuple[str, str]]:
         for text, kind, score in zip(pieces.texts, pieces.types, pieces.scores, strict=True)
         if kind == PieceType.NORMAL
     }
-    normal.update({run: float("inf") for run in runs})
     vocab = pieces.vocab
     rules = [
         (-score, vocab[text], text[:cut], text[cut:])
@@ -206,7 +205,9 @@ def _merges(pieces: _Pieces, runs: list[str]) -> list[tuple[str, str]]:
 def _add_tokens(tokenizer: Tokenizer, pieces: _Pieces) -> None:
     control = pieces.of_type(PieceType.CONTROL) + pieces.of_type(PieceType.UNKNOWN)
     tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in control])
-    defined = [t for t in pieces.of_type(PieceType.USER_DEFINED) if t.strip(SPACE)]
+    # SentencePiece takes a declared piece (a run of spaces, a tag) whole before any merge, and
+    # so does an added token. GGUF spells their spaces as spaces, which is what text has.
+    defined = pieces.of_type(PieceType.USER_DEFINED)
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in defined])
 
 
@@ -229,7 +230,9 @@ def _special_tokens(file: GgufFile, pieces: _Pieces) -> dict[str, str]:
 
 
 def _end_ids(file: GgufFile, pieces: _Pieces) -> tuple[int, ...]:
-    declared = [file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    declared = [
+        file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")
+    ]
     known = [pieces.vocab.get(token) for token in END_TOKENS]
     ids = [i for i in declared if type(i) is int and 0 <= i < len(pieces.texts)]
     ids += [i for i in known if i is not None and pieces.types[i] == PieceType.CONTROL]

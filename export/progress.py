@@ -27,12 +27,19 @@ class Progress(Protocol):
         """
         ...
 
+    def note(self, text: str) -> None:
+        """A sentence that a person should read, e.g. under which terms a model comes."""
+        ...
+
 
 class NoProgress:
     """Reports nothing."""
 
     def stage(self, name: str, total: int | None = None) -> _SilentStage:
         return _SilentStage()
+
+    def note(self, text: str) -> None:
+        pass
 
 
 class _SilentStage:
