@@ -7,6 +7,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -46,6 +47,10 @@ class TensorEntry:
     shape: tuple[int, ...]
     kind: int
     offset: int
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +198,7 @@ def _check_data(path: Path, tensors: tuple[TensorEntry, ...], start: int, size: 
                 f"tensor {tensor.name} of {path} is of the unknown GGML type {tensor.kind}; "
                 "use a file with a common quantisation, e.g. Q4_K_M or Q8_0"
             ) from error
-        items = 1
-        for length in tensor.shape:
-            items *= length
-        if start + tensor.offset + items // block * width > size:
+        if start + tensor.offset + tensor.items // block * width > size:
             raise ModelFolderInvalid(
                 f"{path} ends before the data of tensor {tensor.name}: the file is truncated, "
                 "fetch it again"

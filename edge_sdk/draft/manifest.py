@@ -40,11 +40,15 @@ class ChatFormat:
     """How the draft was taught to read a chat, measured from its template at export.
 
     A chat is `start`, then per turn `prefix[role] + content + suffix[role]`, then
-    `generation`. It may differ from the template in rare corners; that costs
-    acceptance, never correctness.
+    `generation`. A chat that opens with a system message begins with `start_with_system`
+    instead: some templates put a system message of their own before the others. Special
+    tokens are spelled out, the beginning token included, so `prefix_ids` are not added.
+    A format without the role `system` is of a template that has none. It may differ from
+    the template in rare corners; that costs acceptance, never correctness.
     """
 
     start: str
+    start_with_system: str
     prefix: Mapping[str, str]
     suffix: Mapping[str, str]
     generation: str
@@ -65,7 +69,7 @@ class Manifest:
         logits_width: V_D, padding rows included.
         vocabulary_fingerprint: `Vocabulary.fingerprint` of the tokenizer padded to that width.
         roles: token ids by `TokenRole` value.
-        prefix_ids: ids that begin every text (beginning-of-text token), may be empty.
+        prefix_ids: ids that begin every plain text (beginning-of-text token), may be empty.
         chat: chat format, None for a model without one.
         files: every other file of the folder.
         backend: what made the graph, e.g. `optimum`.
@@ -114,7 +118,8 @@ class Manifest:
         """Read and check the manifest of a folder.
 
         Raises:
-            ModelFolderInvalid: no folder, no manifest, or one that is not valid JSON of this version.
+            ModelFolderInvalid: no folder, no manifest, or one that is not valid JSON of this
+                version.
         """
         path = folder / MANIFEST_NAME
         if not folder.is_dir():
@@ -180,6 +185,7 @@ class Manifest:
         if self.chat is not None:
             document["chat"] = {
                 "start": self.chat.start,
+                "start_with_system": self.chat.start_with_system,
                 "prefix": dict(self.chat.prefix),
                 "suffix": dict(self.chat.suffix),
                 "generation": self.chat.generation,
@@ -252,6 +258,7 @@ def _chat(top: Fields) -> ChatFormat | None:
         raise chat.wrong("prefix", "a table of user and assistant with the roles of `suffix`")
     return ChatFormat(
         start=chat.text("start", empty=True),
+        start_with_system=chat.text("start_with_system", empty=True),
         prefix=prefix,
         suffix=suffix,
         generation=chat.text("generation", empty=True),
@@ -262,6 +269,6 @@ def _file_name(name: str, path: Path) -> str:
     plain = name not in ("", ".", "..", MANIFEST_NAME) and "\0" not in name
     if not plain or PurePosixPath(name).name != name or PureWindowsPath(name).name != name:
         raise ModelFolderInvalid(
-            f"{path}: `files` names {name!r}, which is not a plain file name; export the model again"
+            f"{path}: `files` names {name!r}, which is no plain file name; export the model again"
         )
     return name

@@ -1,0 +1,85 @@
+"""A model from the Hugging Face hub, into the hub's own cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.errors import DownloadFailed
+from export.home import disk_errors
+from export.progress import Progress
+
+_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_WANTED = re.compile(r"[^/]+\.(json|safetensors|jinja)|pytorch_model.*\.bin")
+
+
+@dataclass(frozen=True, slots=True)
+class HubId:
+    """`owner/name`, and a branch, tag or commit."""
+
+    id: str
+    revision: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> HubId | None:
+        """Read `owner/name` or `owner/name@revision`; None for another text."""
+        match = _HUB_ID.fullmatch(text)
+        return cls(match["id"], match["revision"]) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a model lies, and its commit."""
+
+    folder: Path
+    commit: str
+
+
+def fetch_from_hub(hub_id: HubId, *, progress: Progress) -> Snapshot:
+    """Download config, tokenizer and weights of a model. What is there already is not fetched.
+
+    Raises:
+        DownloadFailed: no such model, no right to it, or no connection.
+        OutOfSpace: the disk is full.
+    """
+    import httpx
+    import requests
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        with disk_errors(Path("the hub's cache")):
+            api: Any = HfApi()
+            info = api.model_info(hub_id.id, revision=hub_id.revision, files_metadata=True)
+            files = [
+                (f.rfilename, f.size or 0) for f in info.siblings if _WANTED.fullmatch(f.rfilename)
+            ]
+            if any(name.endswith(".safetensors") for name, _ in files):
+                files = [(name, size) for name, size in files if not name.endswith(".bin")]
+            folder = None
+            total = sum(size for _, size in files)
+            with progress.stage(f"download {hub_id.id}", total) as stage:
+                for name, size in files:
+                    path = hf_hub_download(hub_id.id, name, revision=info.sha)
+                    folder = Path(path).parent
+                    stage.advance(size)
+    except (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        httpx.HTTPError,
+        requests.RequestException,
+        OSError,
+    ) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DownloadFailed(
+            f"{hub_id.id} could not be fetched from the Hugging Face hub ({reason}); check the "
+            "name and the network, or download the model elsewhere and give its local folder"
+        ) from error
+    if folder is None:
+        raise DownloadFailed(
+            f"{hub_id.id} has no files of a transformers checkpoint on the hub; give another model"
+        )
+    return Snapshot(folder, info.sha)

