@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -36,8 +37,12 @@ class LazyCommand(TyperCommand):
 
 def _load(command: InstalledCommand) -> Any:
     try:
+        import_module(command.entry.module)
+    except ModuleNotFoundError as missing:
+        raise unusable(command, str(missing)) from missing
+    try:
         loaded = command.entry.load()
-    except (ModuleNotFoundError, AttributeError) as missing:
+    except AttributeError as missing:
         raise unusable(command, str(missing)) from missing
     if isinstance(loaded, typer.Typer):
         real: Any = typer.main.get_command(loaded)

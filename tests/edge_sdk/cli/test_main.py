@@ -87,6 +87,7 @@ late = fake_room:late [heavy]
 broken = fake_room:broken
 many = fake_room:many
 number = fake_room:number
+lost = fake_room:lost
 absent = fake_room.nowhere:absent
 away = fake_heavy:away [nested]
 """
@@ -245,7 +246,12 @@ def test_a_missing_extra_is_named_when_run(room: Path, name: str, extra: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("absent", "fake_room"), ("number", "neither a function nor a typer")]
+    ("name", "reason"),
+    [
+        ("absent", "fake_room"),
+        ("lost", "no attribute 'lost'"),
+        ("number", "neither a function nor a typer"),
+    ],
 )
 def test_an_unusable_entry_is_explained(room: Path, name: str, reason: str) -> None:
     result = cosd(room, name)
