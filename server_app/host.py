@@ -88,8 +88,8 @@ class Host:
         vocabulary = self.target.vocabulary
         if message.target_fingerprint != vocabulary.fingerprint:
             raise InvalidRequest(
-                f"the pair is for target vocabulary {message.target_fingerprint[:12]!r}..., but this "
-                f"server's is {vocabulary.fingerprint[:12]}...; fetch its byte table again",
+                f"the pair is for target vocabulary {message.target_fingerprint[:12]!r}..., but "
+                f"this server's is {vocabulary.fingerprint[:12]}...; fetch its byte table again",
                 field="target_fingerprint",
             )
         ids = target_ids_from_bitmap(message.bitmap, vocabulary)
@@ -172,9 +172,7 @@ class Host:
         with _in_use(held):
             return await held.ledger.once(message.sequence, body, carry_out), spent
 
-    async def truncate(
-        self, owner: str, session_id: str, message: Truncate, body: bytes
-    ) -> bytes:
+    async def truncate(self, owner: str, session_id: str, message: Truncate, body: bytes) -> bytes:
         """Cut the text; what stays is warm.
 
         Raises:
@@ -291,7 +289,9 @@ class Host:
             ids = await asyncio.to_thread(self.target.render, prompt.messages)
         else:
             if not prompt.text:
-                raise EmptyPrompt("the prompt is empty; give at least one character", field="prompt")
+                raise EmptyPrompt(
+                    "the prompt is empty; give at least one character", field="prompt"
+                )
             ids = await asyncio.to_thread(self.target.encode, prompt.text)
         if not ids:
             raise EmptyPrompt("the prompt has no tokens for this target", field="prompt")
@@ -340,5 +340,3 @@ def _in_use(held: Held) -> Iterator[None]:
     finally:
         held.busy -= 1
         held.used = time.monotonic()
-
-

@@ -74,7 +74,7 @@ def _nucleus(law: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
 
 
 def on_grid(law: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Round a law [n] to integers [n] that sum to 2**24; the likeliest id takes what is left over."""
+    """Round a law [n] to integers [n] that sum to 2**24; the likeliest takes what is left."""
     counts = np.rint(law * GRID).astype(np.int32)
     counts[int(law.argmax())] += GRID - int(counts.sum(dtype=np.int64))
     return counts

@@ -110,7 +110,7 @@ class Method(ABC):
         Raises:
             InvalidRequest: with the reason.
         """
-        return None
+        return
 
     def device_half(self, context: DeviceContext) -> DeviceHalf:
         """The device half of one generation."""

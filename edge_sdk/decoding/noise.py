@@ -76,9 +76,7 @@ def gumbel(k: NDArray[np.uint64]) -> NDArray[np.float64]:
     return noise
 
 
-def gumbel_argmax(
-    law: NDArray[np.floating], keys: NDArray[np.uint64], row: np.uint64
-) -> int:
+def gumbel_argmax(law: NDArray[np.floating], keys: NDArray[np.uint64], row: np.uint64) -> int:
     """argmax of ln law + g, the lowest index among equals.
 
     Args:

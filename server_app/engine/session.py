@@ -109,7 +109,9 @@ class Session:
 
     def masked(self, target: TargetModel) -> torch.Tensor:
         if self._masked is None:
-            self._masked = torch.as_tensor(target.vocabulary.masked_ids, device=target.device)
+            self._masked = torch.tensor(
+                target.vocabulary.masked_ids.tolist(), dtype=torch.int64, device=target.device
+            )
         return self._masked
 
     def truncate(self, length: int) -> None:
@@ -118,9 +120,7 @@ class Session:
         self.awaits_device = False
         self.last_full = False
 
-    def extend(
-        self, prompt_ids: Sequence[int], generation: Generation, half: ServerHalf
-    ) -> int:
+    def extend(self, prompt_ids: Sequence[int], generation: Generation, half: ServerHalf) -> int:
         """Take a new prompt in full; returns the leading ids it shares with the old text."""
         old = self.tokens_from(0, self.length)
         self._begin(prompt_ids, generation, half, ())

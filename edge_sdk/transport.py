@@ -1,0 +1,363 @@
+"""Requests and replies over HTTP: retries, limits, and errors of the project's own tree."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import ssl
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import httpx
+import tenacity
+
+from edge_sdk.errors import (
+    ConnectionFailed,
+    CosdError,
+    InvalidRequest,
+    ProtocolError,
+    RateLimited,
+    ServerUnavailable,
+    TimedOut,
+    error_for_code,
+)
+from edge_sdk.framing import request_bytes, response_bytes
+from edge_sdk.wire import (
+    Generate,
+    Generated,
+    Open,
+    Opened,
+    PairRegistered,
+    RegisterPair,
+    Truncate,
+    Truncated,
+    Verdict,
+    Verify,
+    decode,
+    encode,
+    limits,
+)
+
+log = logging.getLogger(__name__)
+
+_MSGPACK: Final = {"content-type": "application/msgpack"}
+_MAX_ERROR: Final = 64 * 1024
+_MAX_CARD: Final = 1024 * 1024
+_MAX_FRAME: Final = 64 * 1024
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a request is sent again. Every request of the protocol may be: the server keeps
+    its replies, so nothing happens twice.
+
+    Attributes:
+        attempts: tries in all.
+        first: seconds before the second try; doubled for each further one.
+        longest: most seconds between two tries; a server's Retry-After may ask for more.
+    """
+
+    attempts: int = 5
+    first: float = 0.25
+    longest: float = 8.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidRequest(f"attempts is {self.attempts}; at least 1 is needed")
+        if not (0 <= self.first <= self.longest):
+            raise InvalidRequest("a retry needs 0 <= first <= longest seconds")
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after that many failures in a row."""
+        return float(min(self.longest, self.first * 2 ** (failures - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds. `reply` is the longest silence while a reply is awaited."""
+
+    connect: float = 5.0
+    reply: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What one request cost.
+
+    Attributes:
+        up_bytes, down_bytes: bodies.
+        wire_up_bytes, wire_down_bytes: with HTTP framing.
+        server_seconds: what the server reports to have spent.
+    """
+
+    up_bytes: int
+    down_bytes: int
+    wire_up_bytes: int
+    wire_down_bytes: int
+    server_seconds: float = 0.0
+
+
+class HttpTransport:
+    """One server over HTTP/1.1 keep-alive.
+
+    Args:
+        base_url: e.g. "https://host:8077".
+        api_key: bearer key.
+        verify: TLS verification; an `ssl.SSLContext` for own authorities.
+        client: an httpx client to use instead of an own one; it is not closed.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+        verify: ssl.SSLContext | bool = True,
+        client: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._base = _checked_url(base_url)
+        self._headers = {} if api_key is None else {"authorization": f"Bearer {_key(api_key)}"}
+        self._retry = retry or Retry()
+        timeouts = timeouts or Timeouts()
+        self._timeout = httpx.Timeout(timeouts.reply, connect=timeouts.connect)
+        self._own = client is None
+        # The server keeps idle connections for 75 s by default; leaving first avoids the race
+        # of a request against its close.
+        self._client = client or httpx.AsyncClient(
+            verify=verify,
+            limits=httpx.Limits(keepalive_expiry=60.0),
+            timeout=self._timeout,
+        )
+        self.retries = 0
+
+    async def aclose(self) -> None:
+        if self._own:
+            await self._client.aclose()
+
+    async def card(self) -> dict[str, Any]:
+        """The server's card (`GET /v1/models`) as JSON."""
+        data, _ = await self._request("GET", "/v1/models", b"", limit=_MAX_CARD)
+        try:
+            card = json.loads(data)
+        except ValueError:
+            card = None
+        if not isinstance(card, dict):
+            raise ProtocolError(f"{self._base}/v1/models is no cosd server: its reply is not JSON")
+        return card
+
+    async def vocabulary(self, fingerprint: str) -> bytes:
+        """The compressed byte table of the target."""
+        path = f"/v1/vocabularies/{fingerprint}"
+        data, _ = await self._request("GET", path, b"", limit=limits.MAX_TABLE_BODY)
+        return data
+
+    async def register_pair(self, message: RegisterPair) -> PairRegistered:
+        return (await self._call("PUT", "/v1/pairs", message, PairRegistered))[0]
+
+    async def open(self, session_id: str, message: Open) -> Opened:
+        return (await self._call("PUT", f"/v1/sessions/{session_id}", message, Opened))[0]
+
+    async def verify(self, session_id: str, message: Verify) -> tuple[Verdict, Exchange]:
+        path = f"/v1/sessions/{session_id}/verify"
+        return await self._call("POST", path, message, Verdict, limit=limits.MAX_REPLY_BODY)
+
+    async def truncate(self, session_id: str, message: Truncate) -> Truncated:
+        path = f"/v1/sessions/{session_id}/truncate"
+        return (await self._call("POST", path, message, Truncated))[0]
+
+    async def close_session(self, session_id: str) -> None:
+        await self._request("DELETE", f"/v1/sessions/{session_id}", b"", limit=_MAX_ERROR)
+
+    async def generate(
+        self, session_id: str, message: Generate
+    ) -> AsyncGenerator[tuple[Generated, Exchange], None]:
+        """Tokens of the server alone, as they come; no retries, since the caller knows how
+        far the text has come.
+
+        Raises:
+            ConnectionFailed, TimedOut: the stream broke.
+        """
+        request = self._build("POST", f"/v1/sessions/{session_id}/generate", encode(message))
+        try:
+            response = await self._client.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise self._translated(error) from error
+        try:
+            up, wire_up = len(request.content), request_bytes(request)
+            wire_down = response_bytes(response, 0)
+            if response.status_code != 200:
+                raise self._error(response, await _bounded(response, _MAX_ERROR))
+            buffer = b""
+            async for part in response.aiter_raw():
+                buffer += part
+                while len(buffer) >= 4:
+                    size = int.from_bytes(buffer[:4], "little")
+                    if size > _MAX_FRAME:
+                        raise ProtocolError(f"the server's stream has a frame of {size} bytes")
+                    if len(buffer) < 4 + size:
+                        break
+                    frame, buffer = buffer[4 : 4 + size], buffer[4 + size :]
+                    # Chunked transfer adds the length in hex and two line ends.
+                    framed = 4 + size + len(f"{4 + size:x}") + 4
+                    cost = Exchange(up, 4 + size, wire_up, wire_down + framed)
+                    up = wire_up = wire_down = 0
+                    yield self._decoded(Generated, frame, _MAX_FRAME), cost
+        except httpx.HTTPError as error:
+            raise self._translated(error) from error
+        finally:
+            await response.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        message: Any,
+        reply: type[R],
+        *,
+        limit: int = _MAX_CARD,
+    ) -> tuple[R, Exchange]:
+        data, exchange = await self._request(method, path, encode(message), limit=limit)
+        return self._decoded(reply, data, limit), exchange
+
+    def _decoded(self, reply: type[R], data: bytes, limit: int) -> R:
+        try:
+            return decode(reply, data, limit=limit)
+        except InvalidRequest as error:
+            raise ProtocolError(f"the server's reply cannot be read: {error}") from error
+
+    async def _request(
+        self, method: str, path: str, body: bytes, *, limit: int
+    ) -> tuple[bytes, Exchange]:
+        attempts = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self._retry.attempts),
+            wait=self._wait,
+            retry=tenacity.retry_if_exception(_passing),
+            before_sleep=self._note,
+            reraise=True,
+        )
+        result: tuple[bytes, Exchange] = await attempts(self._send, method, path, body, limit)
+        return result
+
+    async def _send(
+        self, method: str, path: str, body: bytes, limit: int
+    ) -> tuple[bytes, Exchange]:
+        request = self._build(method, path, body)
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                data = await _bounded(response, limit)
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise self._translated(error) from error
+        if not response.is_success:
+            raise self._error(response, data)
+        exchange = Exchange(
+            up_bytes=len(body),
+            down_bytes=len(data),
+            wire_up_bytes=request_bytes(request),
+            wire_down_bytes=response_bytes(response, len(data)),
+            server_seconds=_server_seconds(response.headers.get("server-timing", "")),
+        )
+        return data, exchange
+
+    def _build(self, method: str, path: str, body: bytes) -> httpx.Request:
+        headers = self._headers | (_MSGPACK if body else {})
+        return self._client.build_request(
+            method,
+            self._base + path,
+            content=body or None,
+            headers=headers,
+            timeout=self._timeout,
+        )
+
+    def _wait(self, state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = getattr(error, "retry_after", None) or 0.0
+        # Clients that lost the same server must not all come back at once.
+        jitter = random.uniform(0.75, 1.25)
+        return max(float(asked), self._retry.delay(state.attempt_number) * jitter)
+
+    def _note(self, state: tenacity.RetryCallState) -> None:
+        self.retries += 1
+        error = state.outcome.exception() if state.outcome else None
+        log.info("sending again (try %d): %s", state.attempt_number + 1, error)
+
+    def _translated(self, error: httpx.HTTPError) -> CosdError:
+        if isinstance(error, httpx.TimeoutException):
+            return TimedOut(f"{self._base} did not answer in time ({type(error).__name__})")
+        reason = str(error) or type(error).__name__
+        return ConnectionFailed(
+            f"no connection to {self._base} ({reason}); is the server running and reachable?"
+        )
+
+    def _error(self, response: httpx.Response, data: bytes) -> CosdError:
+        try:
+            body = json.loads(data)["error"]
+            code, message, field = body["code"], body["message"], body.get("field")
+        except (ValueError, KeyError, TypeError):
+            return ProtocolError(
+                f"{self._base} answered {response.status_code} without an error of this "
+                f"protocol; is it a cosd server?"
+            )
+        after = response.headers.get("retry-after", "")
+        return error_for_code(str(code))(
+            str(message),
+            field=None if field is None else str(field),
+            retry_after=float(after) if after.isdigit() else None,
+        )
+
+
+def _passing(error: BaseException) -> bool:
+    """Whether a new try may succeed."""
+    return isinstance(error, ConnectionFailed | TimedOut | RateLimited | ServerUnavailable)
+
+
+async def _bounded(response: httpx.Response, limit: int) -> bytes:
+    """The body of a response, but never more than `limit` bytes of it."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > limit:
+            raise ProtocolError(f"the server's reply is over the limit of {limit} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _server_seconds(header: str) -> float:
+    for part in header.split(","):
+        name, _, value = part.strip().partition(";dur=")
+        if name == "verify":
+            try:
+                return float(value) / 1000
+            except ValueError:
+                return 0.0
+    return 0.0
+
+
+def _checked_url(base_url: str) -> str:
+    try:
+        url = httpx.URL(base_url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InvalidRequest(f"{base_url!r} is not a URL ({error})", field="base_url") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InvalidRequest(
+            f"{base_url!r} is not the address of a server; write http://HOST:PORT",
+            field="base_url",
+        )
+    return str(url).rstrip("/")
+
+
+def _key(api_key: str) -> str:
+    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
+        raise InvalidRequest(
+            "api_key has characters that a header cannot carry, or none", field="api_key"
+        )
+    return api_key
