@@ -15,7 +15,12 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from edge_sdk.draft.manifest import MANIFEST_NAME, Manifest
-from edge_sdk.errors import InvalidRequest, ModelFolderInvalid, TokenizerUnsupported
+from edge_sdk.errors import (
+    InvalidRequest,
+    ManifestMismatch,
+    ModelFolderInvalid,
+    TokenizerUnsupported,
+)
 from edge_sdk.vocab import Alignment, Kind, TokenRole, Vocabulary, read_tokenizer
 from edge_sdk.vocab.tokenizer_json import TOKENIZER_NAME
 
@@ -87,8 +92,13 @@ def _side(name: str, path: Path) -> _Side:
         vocabulary = read_tokenizer(
             path,
             width=manifest.logits_width,
-            roles={TokenRole(role): ids for role, ids in manifest.roles.items()},
+            roles={role: manifest.roles.get(role, ()) for role in TokenRole},
         )
+        if vocabulary.fingerprint != manifest.vocabulary_fingerprint:
+            raise ManifestMismatch(
+                f"the tokenizer in {path} is not the one that its manifest describes; export the "
+                "model again"
+            )
     else:
         vocabulary = read_tokenizer(path)
     return _Side(name, vocabulary, path / TOKENIZER_NAME if path.is_dir() else path)

@@ -141,12 +141,16 @@ def _claims(path: Path) -> Iterator[Claim]:
 
 
 def _tokens(value: Any, where: str) -> Sequence[int | str]:
-    if value is None:
-        return ()
+    if isinstance(value, list):
+        return [token for item in value for token in _token(item, where)]
+    return _token(value, where)
+
+
+def _token(value: Any, where: str) -> Sequence[int | str]:
     if isinstance(value, Mapping):
         value = value.get("content")
-    if isinstance(value, list):
-        return [token for item in value for token in _tokens(item, where)]
+    if value is None:
+        return ()
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ModelFolderInvalid(f"{where} is neither a token nor an id; repair the file")
     # -1 is how older configurations say "none".

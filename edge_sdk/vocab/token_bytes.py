@@ -11,6 +11,7 @@ from edge_sdk.errors import TokenizerUnsupported
 
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_SIGN = "\u2581"
+_MAX_DEPTH = 16
 
 
 def byte_level_alphabet() -> dict[str, int]:
@@ -92,7 +93,7 @@ def spelling_of(tokenizer: Mapping[str, Any], where: str) -> Spelling:
                 "byte-level and SentencePiece-style tokenizers can be used"
             )
     steps = {
-        name: list(_flatten(tokenizer.get(name)))
+        name: list(_flatten(tokenizer.get(name), f"{where}: {name}"))
         for name in ("normalizer", "pre_tokenizer", "decoder")
     }
     if any(step.get("type") == "ByteLevel" for found in steps.values() for step in found):
@@ -109,13 +110,17 @@ def spelling_of(tokenizer: Mapping[str, Any], where: str) -> Spelling:
     return SentencePiece(signs, falls_back)
 
 
-def _flatten(section: Any) -> Iterator[Mapping[str, Any]]:
+def _flatten(section: Any, where: str, depth: int = 0) -> Iterator[Mapping[str, Any]]:
     if not isinstance(section, Mapping):
         return
+    if depth > _MAX_DEPTH:
+        raise TokenizerUnsupported(
+            f"{where} is nested deeper than {_MAX_DEPTH} sequences; write it flat"
+        )
     for name in ("normalizers", "pretokenizers", "decoders"):
         if isinstance(section.get(name), list):
             for inner in section[name]:
-                yield from _flatten(inner)
+                yield from _flatten(inner, where, depth + 1)
             return
     yield section
 
@@ -126,20 +131,25 @@ def _signs(steps: Mapping[str, list[Mapping[str, Any]]]) -> Iterator[tuple[str, 
     for step in steps["decoder"]:
         if step.get("type") == "Metaspace":
             found = True
-            yield step.get("replacement", _SPACE_SIGN), " "
+            yield _space_sign(step), " "
         elif step.get("type") == "Replace":
             pattern = step.get("pattern")
             sign = pattern.get("String") if isinstance(pattern, Mapping) else None
-            if sign and isinstance(step.get("content"), str):
+            if isinstance(sign, str) and sign and isinstance(step.get("content"), str):
                 found = True
                 yield sign, step["content"]
     if found:
         return
     for step in steps["pre_tokenizer"]:
         if step.get("type") == "Metaspace":
-            yield step.get("replacement", _SPACE_SIGN), " "
+            yield _space_sign(step), " "
             return
     for step in steps["normalizer"]:
         if step.get("type") == "Replace" and step.get("content") == _SPACE_SIGN:
             yield _SPACE_SIGN, " "
             return
+
+
+def _space_sign(step: Mapping[str, Any]) -> str:
+    sign = step.get("replacement")
+    return sign if isinstance(sign, str) and sign else _SPACE_SIGN

@@ -38,12 +38,12 @@ def read_tokenizer(
     Args:
         path: file or folder.
         width: how wide the model's logits are; default: as many as there are ids.
-        roles: ids by role, the main one first.
+        roles: ids by role, the main one first; such ids are control tokens, not text.
 
     Raises:
         ModelFolderInvalid: the file is missing, cut short or contradicts itself.
         TokenizerUnsupported: tokens have no meaning in bytes, or do not fit `width`.
-        InvalidRequest: `roles` names an id that does not exist or is text the model needs.
+        InvalidRequest: `roles` names an id that does not exist.
     """
     file = path / TOKENIZER_NAME if path.is_dir() else path
     if not file.is_file():
@@ -60,11 +60,12 @@ class _Reader:
 
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
         self._where = where
-        if not isinstance(content.get("model"), Mapping):
+        model = content.get("model")
+        if not isinstance(model, Mapping):
             raise self._broken("has no model section")
         spelling = spelling_of(content, where)
         self._names: dict[int, str] = {}
-        for token, name in _model_tokens(content["model"], self):
+        for token, name in self._model_tokens(model):
             self._name(token, name)
         self._declared: set[int] = set()
         added = self._added(content.get("added_tokens"))
@@ -72,7 +73,7 @@ class _Reader:
             raise self._broken("has no tokens")
         self._size = max(self._names) + 1
         self._ids = {name: token for token, name in self._names.items()}
-        self._unknown = _unknown_of(content["model"], self._ids)
+        self._unknown = self._unknown_of(model)
         self._pieces = [b""] * self._size
         self._kinds = [Kind.UNUSED] * self._size
         for token, name in self._names.items():
@@ -82,7 +83,30 @@ class _Reader:
     def _broken(self, what: str) -> ModelFolderInvalid:
         return ModelFolderInvalid(f"{self._where} {what}; it may be damaged, so fetch it again")
 
-    def _name(self, token: Any, name: Any) -> None:
+    def _model_tokens(self, model: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+        vocab = model.get("vocab")
+        if isinstance(vocab, Mapping):
+            yield from ((token, name) for name, token in vocab.items())
+        elif isinstance(vocab, list):
+            for token, entry in enumerate(vocab):
+                yield token, entry[0] if isinstance(entry, list) and entry else entry
+        else:
+            raise self._broken("has a model without a vocabulary")
+
+    def _unknown_of(self, model: Mapping[str, Any]) -> int | None:
+        """Id that stands for what the model cannot spell. A BPE model may name any token, but
+        only brackets make it one that is not text."""
+        unknown = model.get("unk_id")
+        if isinstance(unknown, int):
+            if unknown not in self._names:
+                raise self._broken(f"has unk_id {unknown}, which is no token")
+            return unknown
+        name = model.get("unk_token")
+        if isinstance(name, str) and name[:1] + name[-1:] in ("<>", "[]"):
+            return self._ids.get(name)
+        return None
+
+    def _name(self, token: Any, name: Any) -> int:
         if isinstance(token, bool) or not isinstance(token, int) or not isinstance(name, str):
             raise self._broken(f"lists token {name!r} with id {token!r}")
         if not 0 <= token < MAX_IDS:
@@ -92,6 +116,7 @@ class _Reader:
             )
         if self._names.setdefault(token, name) != name:
             raise self._broken(f"gives id {token} to both {self._names[token]!r} and {name!r}")
+        return token
 
     def _added(self, section: Any) -> set[int]:
         if section is None:
@@ -106,11 +131,10 @@ class _Reader:
             # The added token is what the tokenizer looks for, whatever the model calls the id.
             if isinstance(token, int):
                 self._names.pop(token, None)
-            self._name(token, name)
-            assert isinstance(token, int)
-            added.add(token)
+            found = self._name(token, name)
+            added.add(found)
             if entry.get("special"):
-                self._declared.add(token)
+                self._declared.add(found)
         return added
 
     def _read(
@@ -202,26 +226,3 @@ class _Reader:
 
     def _of(self, kind: Kind) -> list[int]:
         return [token for token, found in enumerate(self._kinds) if found == kind]
-
-
-def _model_tokens(model: Mapping[str, Any], reader: _Reader) -> Iterator[tuple[Any, Any]]:
-    vocab = model.get("vocab")
-    if isinstance(vocab, Mapping):
-        yield from ((token, name) for name, token in vocab.items())
-    elif isinstance(vocab, list):
-        for token, entry in enumerate(vocab):
-            yield token, entry[0] if isinstance(entry, list) and entry else entry
-    else:
-        raise reader._broken("has a model without a vocabulary")
-
-
-def _unknown_of(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
-    """Id that stands for what the model cannot spell. A BPE model may name any token, but
-    only brackets make it one that is not text."""
-    unknown = model.get("unk_id")
-    if isinstance(unknown, int):
-        return unknown
-    name = model.get("unk_token")
-    if isinstance(name, str) and name[:1] + name[-1:] in ("<>", "[]"):
-        return ids.get(name)
-    return None

@@ -70,7 +70,11 @@ class Vocabulary:
     def __post_init__(self) -> None:
         kinds = np.array(self.kinds, dtype=np.uint8)
         kinds.setflags(write=False)
-        roles = {TokenRole(role): tuple(ids) for role, ids in self.roles.items() if len(ids)}
+        roles = {
+            TokenRole(role): tuple(int(token) for token in ids)
+            for role, ids in self.roles.items()
+            if len(ids)
+        }
         object.__setattr__(self, "pieces", tuple(self.pieces))
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "roles", MappingProxyType(roles))

@@ -243,6 +243,8 @@ BPE = {"type": "BPE", "merges": []}
         (damaged(model=BPE | {"vocab": {"a": True}}), "lists token 'a' with id True"),
         (damaged(model=BPE | {"vocab": {"a": 0, "b": 0}}), "gives id 0 to both 'a' and 'b'"),
         (damaged(model=BPE | {"vocab": [[1, 2]]}), "lists token 1 with id 0"),
+        (damaged(model=BPE | {"vocab": {"a": 0}, "unk_id": 1}), "has unk_id 1, which is no token"),
+        (damaged(model=BPE | {"vocab": {"a": 0}, "unk_id": -1}), "has unk_id -1"),
         (damaged(added_tokens={}), "added_tokens that are no list"),
         (damaged(added_tokens=["x"]), "has an added token 'x'"),
         (damaged(added_tokens=[{"id": None, "content": "x"}]), "lists token 'x' with id None"),
@@ -258,6 +260,15 @@ def test_damaged_files_are_refused(tmp_path: Path, text: str, why: str) -> None:
 def test_absurd_ids_are_refused(tmp_path: Path, token: int) -> None:
     (tmp_path / "tokenizer.json").write_text(damaged(model=BPE | {"vocab": {"a": token}}))
     with pytest.raises(TokenizerUnsupported, match="outside 0 to 999999"):
+        read_tokenizer(tmp_path)
+
+
+def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+    step: dict[str, Any] = {"type": "ByteLevel"}
+    for _ in range(200):
+        step = {"type": "Sequence", "decoders": [step]}
+    (tmp_path / "tokenizer.json").write_text(damaged(decoder=step))
+    with pytest.raises(TokenizerUnsupported, match="decoder is nested deeper than 16"):
         read_tokenizer(tmp_path)
 
 
