@@ -131,8 +131,9 @@ IMPORT = "import json, sys; import edge_sdk; print(json.dumps(sorted(sys.modules
 
 def loaded(python: Path, folder: Path) -> set[str]:
     result = subprocess.run(
-        [python, "-c", IMPORT], cwd=folder, capture_output=True, text=True, check=True, timeout=60
+        [python, "-c", IMPORT], cwd=folder, capture_output=True, text=True, check=False, timeout=60
     )
+    assert result.returncode == 0, result.stderr
     return set(json.loads(result.stdout))
 
 
