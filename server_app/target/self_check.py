@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from edge_sdk.errors import UnsupportedModel
+from edge_sdk.errors import CosdError, UnsupportedModel
 from server_app.target.attention import ATTENTION
 from server_app.target.model import Chunk, TargetModel
 
@@ -29,6 +29,21 @@ def check_against_stock(target: TargetModel, model: Any) -> None:
     Raises:
         UnsupportedModel: the logits differ by more than rounding.
     """
+    name = type(model).__name__
+    try:
+        pairs = _rows(target, model)
+    except CosdError:
+        raise
+    except Exception as error:  # a model's own code raises whatever it raises
+        raise UnsupportedModel(
+            f"{name} does not run: {type(error).__name__}: {str(error)[:300]}"
+        ) from error
+    for mine, stock in pairs:
+        _compare(mine, stock, target.dtype, name)
+
+
+def _rows(target: TargetModel, model: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits [rows, V] over the pool and by the stock model, in float32, of two texts."""
     draw = torch.Generator().manual_seed(0)
     width = len(target.vocabulary)
     texts = [torch.randint(width, (count,), generator=draw).tolist() for count in (12, 5)]
@@ -41,14 +56,16 @@ def check_against_stock(target: TargetModel, model: Any) -> None:
     finally:
         target.release(first)
         target.release(second)
+    pairs = []
     model.set_attn_implementation("eager")
     try:
         for text, mine in zip(texts, ours, strict=True):
             ids = torch.tensor([text], device=target.device)
             stock = model(input_ids=ids, use_cache=False, logits_to_keep=len(mine)).logits[0]
-            _compare(mine.float(), stock.float(), target.dtype, type(model).__name__)
+            pairs.append((mine.float(), stock.float()))
     finally:
         model.set_attn_implementation(ATTENTION)
+    return pairs
 
 
 def _compare(mine: torch.Tensor, stock: torch.Tensor, dtype: torch.dtype, name: str) -> None:

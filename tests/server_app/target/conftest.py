@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,38 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         return made[family]
 
     return make
+
+
+@pytest.fixture
+def llama_copy(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A folder to damage."""
+    return Path(shutil.copytree(tiny_folder("llama"), tmp_path / "llama"))
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Callable[[Any], Path]:
+    """Configuration -> a new checkpoint folder of it."""
+
+    def make(config: Any) -> Path:
+        save_model(tmp_path, config)
+        save_tokenizer(tmp_path)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Options of `save_tokenizer` -> a new folder with that tokenizer."""
+
+    def make(**options: Any) -> Path:
+        save_tokenizer(tmp_path, **options)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def tiny_shape() -> dict[str, Any]:
+    """Configuration values that most families share."""
+    return dict(_SHAPE)
