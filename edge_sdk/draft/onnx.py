@@ -1,0 +1,227 @@
+"""The draft model on onnxruntime."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from edge_sdk.draft.manifest import Manifest
+from edge_sdk.draft.model import DraftModel
+from edge_sdk.draft.onnx_cache import KeyValueCache
+from edge_sdk.draft.onnx_graph import DecoderGraph
+from edge_sdk.draft.onnx_session import default_threads, open_session, run_failures
+from edge_sdk.draft.text import DraftText
+from edge_sdk.draft.token_list import TokenList
+from edge_sdk.draft.tokenizer_text import TokenizerText
+from edge_sdk.errors import InvalidRequest, ManifestMismatch, ModelError, ModelFolderInvalid
+from edge_sdk.vocab import TokenRole, Vocabulary, read_tokenizer
+
+TOKENIZER_NAME = "tokenizer.json"
+_MOST_ROWS = 256  # of a prefill pass, so that attention scores stay small
+_LOGITS_BYTES = 32 << 20  # of a prefill pass over a graph that computes all rows of logits
+
+
+class OnnxDraft(DraftModel):
+    """An exported draft folder. Use `open`; a context manager.
+
+    Example:
+        >>> with OnnxDraft.open(Path("smollm2"), threads=2) as draft:
+        ...     draft.append(draft.text.prompt("Once upon a time"))
+        ...     logits = draft.next_logits()
+    """
+
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession,
+        *,
+        vocabulary: Vocabulary,
+        text: DraftText,
+        context: int,
+    ) -> None:
+        graph = DecoderGraph.read(session.get_inputs(), session.get_outputs())
+        width = len(vocabulary)
+        if graph.width is not None and graph.width != width:
+            raise ManifestMismatch(
+                f"the graph gives {graph.width} logits and the manifest says {width}: they belong "
+                "to different exports, so export the model again"
+            )
+        self._session: onnxruntime.InferenceSession | None = session
+        self._graph = graph
+        self._vocabulary = vocabulary
+        self._text = text
+        self._context = context
+        self._tokens = TokenList(width=width, context=context)
+        self._cache = KeyValueCache(graph.cache)
+        self._logits: NDArray[np.float32] | None = None  # after the last id, once computed
+        row_bytes = width * np.dtype(graph.logits_dtype).itemsize
+        rows = _LOGITS_BYTES // row_bytes if graph.every_row else _MOST_ROWS
+        self._most_rows = max(1, min(rows, _MOST_ROWS))
+        self._running: onnxruntime.RunOptions | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, folder: Path, *, threads: int | None = None, spin: bool = True) -> Self:
+        """Open a folder that `cosd export` made.
+
+        Args:
+            folder: manifest, graph with its weights, tokenizer.json.
+            threads: threads of a pass; default: the physical cores, at most 4.
+            spin: let threads wait busily inside a pass (never between passes). Off, a decode
+                step of SmolLM2-135M on 2 threads takes about a third longer.
+
+        Raises:
+            ModelFolderInvalid: files are missing or truncated, or onnxruntime refuses them.
+            ManifestMismatch: graph or tokenizer are not those that the manifest describes.
+            TokenizerUnsupported: tokens that have no meaning in bytes.
+            UnsupportedModel: a graph whose inputs are not known.
+        """
+        manifest = Manifest.read(folder)
+        manifest.check_files(folder)
+        vocabulary = read_tokenizer(
+            folder / TOKENIZER_NAME,
+            width=manifest.logits_width,
+            roles={role: manifest.roles.get(role.value, ()) for role in TokenRole},
+        )
+        if vocabulary.fingerprint != manifest.vocabulary_fingerprint:
+            raise ManifestMismatch(
+                f"{folder / TOKENIZER_NAME} is not the tokenizer that the manifest describes "
+                "(its fingerprint differs); export the model again"
+            )
+        text = TokenizerText(
+            Tokenizer.from_file(str(folder / TOKENIZER_NAME)),
+            vocabulary=vocabulary,
+            prefix_ids=manifest.prefix_ids,
+            chat=manifest.chat,
+        )
+        session = open_session(
+            folder / manifest.graph,
+            threads=default_threads() if threads is None else threads,
+            spin=spin,
+        )
+        draft = cls(session, vocabulary=vocabulary, text=text, context=manifest.context)
+        draft._try_out(folder / manifest.graph)
+        return draft
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
+
+    @property
+    def text(self) -> DraftText:
+        return self._text
+
+    @property
+    def context(self) -> int:
+        return self._context
+
+    @property
+    def length(self) -> int:
+        return len(self._tokens)
+
+    def append(self, ids: Sequence[int]) -> None:
+        self._tokens.append(ids)
+        if ids:
+            self._logits = None
+
+    def next_logits(self) -> NDArray[np.float32]:
+        """See `DraftModel`; besides
+
+        Raises:
+            ModelError: the model is closed, its logits are not numbers, onnxruntime failed,
+                or `cancel` was called. The ids held stay as they were.
+        """
+        count = len(self._tokens)
+        if not count:
+            raise InvalidRequest("the draft holds no id: append a prompt first", field="ids")
+        if self._logits is None:
+            # A row of logits belongs to a token of the pass, so the last one is always in it.
+            self._cache.keep(count - 1)
+            while (pending := count - self._cache.length) > self._most_rows:
+                self._pass(self._most_rows)
+            self._logits = self._pass(pending)
+        return self._logits.copy()
+
+    def rewind(self, length: int) -> None:
+        before = len(self._tokens)
+        self._tokens.rewind(length)
+        if length != before:
+            self._cache.keep(length)
+            self._logits = None
+
+    def cancel(self) -> None:
+        """Stop the pass that is running, if one is; safe from any thread."""
+        with self._lock:
+            if self._running is not None:
+                self._running.terminate = True
+
+    def close(self) -> None:
+        self._session = None
+        self._cache.free()
+        self._logits = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _try_out(self, graph: Path) -> None:
+        """One pass, so that a folder that cannot run fails when it is opened."""
+        try:
+            self.append([0])
+            self.next_logits()
+            self.reset()
+        except ModelError as error:
+            self.close()
+            raise ModelFolderInvalid(
+                f"{graph} was loaded but a first pass did not succeed: {error.message}"
+            ) from error
+
+    def _pass(self, count: int) -> NDArray[np.float32]:
+        """Compute the next `count` ids after the cache; logits [V_D] after the last of them."""
+        if self._session is None:
+            raise ModelError("the draft model is closed; open it again")
+        graph, start = self._graph, self._cache.length
+        end = start + count
+        binding = self._session.io_binding()
+        feeds = [(graph.ids, self._tokens.ids[start:end])]
+        if graph.mask is not None:
+            feeds.append((graph.mask, [1] * end))
+        if graph.positions is not None:
+            feeds.append((graph.positions, list(range(start, end))))
+        arrays = {feed.name: np.array([values], dtype=feed.dtype) for feed, values in feeds}
+        rows = count if graph.every_row else 1
+        logits = np.empty((1, rows, len(self._vocabulary)), graph.logits_dtype)
+        with run_failures(f"a draft pass over tokens {start} to {end - 1}"):
+            for name, array in arrays.items():
+                binding.bind_cpu_input(name, array)
+            self._cache.bind(binding, count)
+            binding.bind_output(
+                graph.logits, "cpu", 0, graph.logits_dtype, logits.shape, logits.ctypes.data
+            )
+            self._run(self._session, binding)
+        row: NDArray[np.float32] = logits[0, -1].astype(np.float32)
+        if not np.isfinite(row.max()):
+            raise ModelError(
+                f"the draft's logits after {end} tokens are not numbers (NaN or infinite); the "
+                "weights are damaged or overflow in their type, so export the model again"
+            )
+        self._cache.advance(count)
+        return row
+
+    def _run(self, session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding) -> None:
+        options = onnxruntime.RunOptions()
+        with self._lock:
+            self._running = options
+        try:
+            session.run_with_iobinding(binding, options)
+        finally:
+            with self._lock:
+                self._running = None
