@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from edge_sdk.decoding.coins import Coins, PrfCoins, Side
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.errors import (
     BaseMismatch,
@@ -30,6 +31,7 @@ from edge_sdk.wire import (
     Finish,
     Generate,
     Generated,
+    Generation,
     Open,
     Opened,
     PairRegistered,
@@ -47,7 +49,7 @@ from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 from server_app.engine.store import Held, PairStore, SessionStore
 from server_app.engine.work import Prefill, VerifyWork, Work
-from server_app.methods.base import Pair
+from server_app.methods.base import Pair, ServerHalf
 from server_app.methods.registry import SERVER_HALVES, server_half
 
 log = logging.getLogger(__name__)
@@ -67,10 +69,23 @@ class HostLimits:
 
 
 class Host:
-    """Sessions of all clients over one engine."""
+    """Sessions of all clients over one engine.
 
-    def __init__(self, engine: Engine, limits: HostLimits | None = None) -> None:
+    Args:
+        engine: runs the works; started by the caller.
+        limits: how much is held.
+        coins: the server's coins of a seed; tests put enumerating ones here.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: HostLimits | None = None,
+        *,
+        coins: Callable[[int], Coins] | None = None,
+    ) -> None:
         limits = limits or HostLimits()
+        self._coins = coins or _prf_coins
         self.engine = engine
         self.target = engine.target
         self.draining = False
@@ -120,7 +135,7 @@ class Host:
                 field="protocol",
             )
         pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
-        half = server_half(message.generation, self._token_keys)
+        half = self._half(message.generation)
         for token in message.generated:
             check_token(token, self.target, "generated")
         prompt_ids = await self._prompt_ids(message.prompt)
@@ -205,7 +220,7 @@ class Host:
 
         async def carry_out() -> bytes:
             self._still_here(owner, session_id, held)
-            half = server_half(message.generation, self._token_keys)
+            half = self._half(message.generation)
             prompt_ids = await self._prompt_ids(message.prompt)
             session = held.session
             shared = session.extend(prompt_ids, message.generation, half)
@@ -278,6 +293,9 @@ class Host:
         for held in self._sessions.expire():
             self._release(held.session)
 
+    def _half(self, generation: Generation) -> ServerHalf:
+        return server_half(generation, self._token_keys, self._coins(generation.seed))
+
     async def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.ids is not None:
             for token in prompt.ids:
@@ -330,6 +348,10 @@ class Host:
 
     def _release(self, session: Session) -> None:
         self.engine.post(lambda: session.close(self.target))
+
+
+def _prf_coins(seed: int) -> Coins:
+    return PrfCoins(seed=seed, side=Side.SERVER)
 
 
 @contextmanager

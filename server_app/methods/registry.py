@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.autoregressive import Autoregressive
-from edge_sdk.decoding.coins import Coins, PrfCoins, Side
+from edge_sdk.decoding.coins import Coins
 from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.hybrid import Hybrid
 from edge_sdk.decoding.method import Method
@@ -59,7 +59,7 @@ SERVER_HALVES: dict[str, Callable[[Method, ServerContext], ServerHalf]] = {
 
 
 def server_half(
-    generation: Generation, token_keys: NDArray[np.uint64], coins: Coins | None = None
+    generation: Generation, token_keys: NDArray[np.uint64], coins: Coins
 ) -> ServerHalf:
     """The server half that a client asked for.
 
@@ -75,5 +75,4 @@ def server_half(
         )
     method = method_named(generation.method, generation.options)
     method.check(generation.sampling)
-    coins = coins or PrfCoins(seed=generation.seed, side=Side.SERVER)
     return SERVER_HALVES[generation.method](method, ServerContext(generation, coins, token_keys))
