@@ -132,10 +132,15 @@ class _Pieces:
 
 
 def _byte_level(file: GgufFile, pieces: _Pieces) -> Tokenizer:
-    merges = [tuple(m.split(" ", 1)) for m in file.list("tokenizer.ggml.merges")]
+    merges = [tuple(str(merge).split(" ", 1)) for merge in file.list("tokenizer.ggml.merges")]
     family = file.metadata.get("tokenizer.ggml.pre")
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = Tokenizer(BPE(pieces.vocab, merges, ignore_merges=family == "llama-bpe"))
+    try:
+        tokenizer = Tokenizer(BPE(pieces.vocab, merges, ignore_merges=family == "llama-bpe"))
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise TokenizerUnsupported(
+            f"{file.path} has merge rules that do not fit its tokens ({error}); fetch it again"
+        ) from error
     if family == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, plain])
@@ -158,13 +163,18 @@ def _byte_level(file: GgufFile, pieces: _Pieces) -> Tokenizer:
 
 
 def _sentencepiece(file: GgufFile, pieces: _Pieces) -> Tokenizer:
-    unknown = pieces.texts[int(file.metadata.get("tokenizer.ggml.unknown_token_id", 0))]
+    unknown = file.metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    if type(unknown) is not int or not 0 <= unknown < len(pieces.texts):
+        raise TokenizerUnsupported(
+            f"{file.path} has unknown_token_id {unknown!r} among {len(pieces.texts)} tokens; "
+            "fetch the file again"
+        )
     fallback = bool(pieces.of_type(PieceType.BYTE))
     tokenizer = Tokenizer(
         BPE(
             pieces.vocab,
             _merges(pieces),
-            unk_token=unknown,
+            unk_token=pieces.texts[unknown],
             fuse_unk=True,
             byte_fallback=fallback,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from edge_sdk.chat import ROLES
 from edge_sdk.draft.fields import Fields
-from edge_sdk.errors import ManifestMismatch, ModelFolderInvalid, OutOfSpace
+from edge_sdk.errors import ManifestMismatch, ModelFolderInvalid, OutOfSpace, PreparationError
 from edge_sdk.vocab.vocabulary import TokenRole
 
 MANIFEST_NAME = "manifest.json"
@@ -96,7 +97,7 @@ class Manifest:
         """Write `manifest.json` (atomically).
 
         Raises:
-            OutOfSpace: the file could not be written.
+            PreparationError: the file could not be written (`OutOfSpace`: the disk is full).
         """
         partial = folder / f"{MANIFEST_NAME}.partial-{os.getpid()}"
         text = json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
@@ -108,7 +109,8 @@ class Manifest:
             partial.replace(folder / MANIFEST_NAME)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise OutOfSpace(
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise (OutOfSpace if full else PreparationError)(
                 f"{folder / MANIFEST_NAME} could not be written ({error.strerror}); "
                 "free some space or choose another folder"
             ) from error
