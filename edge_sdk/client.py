@@ -261,4 +261,4 @@ def _connected(value: T | None) -> T:
 def _load(folder: Path) -> DraftModel:
     from edge_sdk.draft.onnx import OnnxDraft
 
-    return OnnxDraft(folder)
+    return OnnxDraft.open(folder)

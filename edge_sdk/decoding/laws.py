@@ -47,14 +47,12 @@ def shaped(
     if not np.isfinite(top):
         raise ModelError(f"the draft's logits contain {top}; the model or its export is broken")
     if sampling.greedy:
-        law = np.zeros(len(logits))
-        law[int(logits.argmax())] = 1.0
-        return law
+        return one_hot(len(logits), int(logits.argmax()))
     scaled = (logits - top) / sampling.temperature
     if sampling.top_k and sampling.top_k < len(scaled):
         kth = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
         scaled = np.where(scaled < kth, -np.inf, scaled)
-    law = np.exp(scaled, dtype=np.float64)
+    law: NDArray[np.float64] = np.exp(scaled, dtype=np.float64)
     law /= law.sum()
     if sampling.top_p < 1:
         law = _nucleus(law, sampling.top_p)
@@ -64,13 +62,21 @@ def shaped(
     return law
 
 
+def one_hot(size: int, index: int) -> NDArray[np.float64]:
+    """The law [size] that is certain of one id."""
+    law = np.zeros(size, dtype=np.float64)
+    law[index] = 1.0
+    return law
+
+
 def _nucleus(law: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
     order = np.argsort(-law, kind="stable")
     sums = np.cumsum(law[order])
     keep = order[: int(np.searchsorted(sums, mass * sums[-1], side="left")) + 1]
     cut = np.zeros_like(law)
     cut[keep] = law[keep]
-    return cut / cut.sum()
+    cut /= cut.sum()
+    return cut
 
 
 def on_grid(law: NDArray[np.float64]) -> NDArray[np.int32]:

@@ -12,7 +12,6 @@ import math
 import types
 import typing
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 import msgpack
@@ -84,8 +83,16 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     return field.default is not dataclasses.MISSING and bool(value == field.default)
 
 
-@cache
-def _message_reader(cls: type[Any]) -> _Read:
+_READERS: dict[Any, _Read] = {}
+
+
+def _message_reader(cls: Any) -> _Read:
+    if cls not in _READERS:
+        _READERS[cls] = _new_message_reader(cls)
+    return _READERS[cls]
+
+
+def _new_message_reader(cls: Any) -> _Read:
     hints = typing.get_type_hints(cls)
     fields = [
         (

@@ -41,7 +41,7 @@ from edge_sdk.wire import (
 from edge_sdk.wire.limits import MAX_REPLY_BODY, MAX_ROUND_BODY
 from server_app.engine.work import Work
 from server_app.host import Host
-from server_app.target.model import TargetModel
+from server_app.target.model import Chunk, TargetModel
 from server_app.target.toy import ToyTarget
 
 SEED = 11
@@ -207,8 +207,6 @@ def reference_texts(case: Case, target: ToyTarget) -> Counter[tuple[int, ...]]:
         for text, weight in open_texts.items():
             ids = [*case.prompt, *text]
             sequence = target.new_sequence()
-            from server_app.target.model import Chunk
-
             (logits,) = target.forward([Chunk(sequence, ids, 1)])
             target.release(sequence)
             law = reference_law(logits[0].numpy(), case.sampling, masked, ids)
@@ -230,7 +228,7 @@ def enumerate_texts(
     """Law of the texts that device and server write together, the target's own, and the
     number of paths."""
     target = ToyTarget.from_laws(case.target_vocabulary, case.target_laws, dtype=torch.float64)
-    return asyncio.run(_enumerate(case, target, limit)) + ()
+    return asyncio.run(_enumerate(case, target, limit))
 
 
 async def _enumerate(

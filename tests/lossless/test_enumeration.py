@@ -109,9 +109,7 @@ CASES = [
         "every transform",
         ABCD,
         ABC,
-        sampling=Sampling(
-            repetition_penalty=1.3, temperature=1.4, top_k=3, top_p=0.9, min_p=0.05
-        ),
+        sampling=Sampling(repetition_penalty=1.3, temperature=1.4, top_k=3, top_p=0.9, min_p=0.05),
     ),
     case("greedy", ABCD, ABC, method=Greedy(), sampling=Sampling(temperature=0.0)),
     case(
@@ -162,9 +160,7 @@ class _MisstatesQ(HybridDevice):
 
     def pack(self, drafted: Sequence[Drafted]) -> bytes:
         ranks = np.array([token.rank for token in drafted])
-        return pack_draft(
-            ranks, np.full(len(ranks), 1 << 24), size=len(self.context.target_ids)
-        )
+        return pack_draft(ranks, np.full(len(ranks), 1 << 24), size=len(self.context.target_ids))
 
 
 @pytest.mark.parametrize("half", [_DrawsFromP, _ForgetsOther, _MisstatesQ])

@@ -1,0 +1,180 @@
+"""`cosd generate`: write a text with a server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from edge_sdk.chat import Message
+from edge_sdk.client import EdgeClient
+from edge_sdk.decoding.registry import METHODS, method_named
+from edge_sdk.errors import InvalidRequest
+from edge_sdk.sampling import Sampling
+from edge_sdk.stats import Stats
+from edge_sdk.stream import Stream
+
+if TYPE_CHECKING:
+    from edge_sdk.draft.onnx import OnnxDraft
+
+
+def _labelled() -> str:
+    return ", ".join(
+        f"{name} ({'lossless' if cls.lossless else 'LOSSY'})" for name, cls in METHODS.items()
+    )
+
+
+def generate(
+    prompt: Annotated[
+        str | None, typer.Argument(help="Text to go on from; read from stdin if left out.")
+    ] = None,
+    server: Annotated[
+        str, typer.Option(help="Address of the server.", envvar="COSD_SERVER")
+    ] = "http://127.0.0.1:8077",
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of an exported draft model (`cosd export`); not needed for "
+            "autoregressive.",
+            envvar="COSD_DRAFT",
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help=f"One of {_labelled()}.")] = "hybrid",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of the method as NAME=VALUE; may be repeated."),
+    ] = None,
+    gamma: Annotated[int, typer.Option(help="Tokens drafted a round.")] = 3,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 takes the likeliest token.", show_default="1, greedy: 0")
+    ] = None,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep the likeliest tokens up to this mass.")] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Keep tokens at least this share as likely as the likeliest.")
+    ] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(help="Most target tokens of the text.")] = 256,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="String that ends the text; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="64 bits; the same seed repeats a text.")] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Send the prompt as a chat message.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of the draft.")] = None,
+    stats: Annotated[bool, typer.Option(help="Print what it cost to stderr.")] = True,
+) -> None:
+    """Write a text: the draft runs here, the server checks it.
+
+    The key of the server, if it wants one, comes from COSD_API_KEY.
+
+    Example: `cosd generate "The sea is" --draft my-draft --temperature 0.7`
+    """
+    text = sys.stdin.read() if prompt is None else prompt
+    if temperature is None:
+        temperature = 0.0 if method == "greedy" else 1.0
+    sampling = Sampling(
+        repetition_penalty=repetition_penalty,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+    )
+    chosen = method_named(method, _options(option or []))
+    key = os.environ.get("COSD_API_KEY")
+
+    async def run() -> None:
+        model = await asyncio.to_thread(_open, draft, threads) if draft is not None else None
+        try:
+            async with EdgeClient(server, draft=model, api_key=key) as client:
+                stream = client.generate(
+                    None if chat else text,
+                    messages=[Message("user", text)] if chat else None,
+                    method=chosen,
+                    sampling=sampling,
+                    max_tokens=max_tokens,
+                    stop=stop or (),
+                    seed=seed,
+                    gamma=gamma,
+                )
+                await _print(stream)
+                if stats:
+                    _report(stream)
+        finally:
+            if model is not None:
+                model.close()
+
+    asyncio.run(run())
+
+
+def _open(folder: Path, threads: int | None) -> OnnxDraft:
+    from edge_sdk.draft.onnx import OnnxDraft
+
+    return OnnxDraft.open(folder, threads=threads)
+
+
+async def _print(stream: Stream) -> None:
+    try:
+        async with stream:
+            async for piece in stream:
+                sys.stdout.write(piece.text)
+                sys.stdout.flush()
+    finally:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def _report(stream: Stream) -> None:
+    table = figures([stream.stats])
+    console = Console(stderr=True)
+    console.print(table)
+    console.print(f"finish: {stream.finish}, seed: {stream.seed}", highlight=False)
+
+
+def figures(runs: list[Stats]) -> Table:
+    """The glossary's figures, one column a run."""
+    table = Table()
+    table.add_column("")
+    for run in runs:
+        table.add_column(run.method, justify="right")
+    rows = [
+        ("tokens", [f"{run.tokens}" for run in runs]),
+        ("tokens/s", [f"{run.tokens_per_second:.1f}" for run in runs]),
+        ("acceptance", [f"{run.acceptance:.3f}" if run.examined else "-" for run in runs]),
+        ("target calls a token", [f"{run.target_calls_per_token:.3f}" for run in runs]),
+        ("bits up a token", [f"{run.up_bits_per_token:,.0f}" for run in runs]),
+        ("bits down a token", [f"{run.down_bits_per_token:,.0f}" for run in runs]),
+        (
+            "V_C",
+            [f"{run.common_vocabulary:,}" if run.common_vocabulary else "-" for run in runs],
+        ),
+    ]
+    for name, cells in rows:
+        table.add_row(name, *cells)
+    return table
+
+
+def _options(given: list[str]) -> dict[str, str | int | float]:
+    options: dict[str, str | int | float] = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise InvalidRequest(f"option {item!r} is not NAME=VALUE", field="option")
+        options[name] = _number(value)
+    return options
+
+
+def _number(value: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
