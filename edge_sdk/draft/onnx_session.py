@@ -13,10 +13,14 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from edge_sdk.errors import InvalidRequest, ModelError, ModelFolderInvalid
 
 MAX_DEFAULT_THREADS = 4
-_FAILURES: tuple[type[BaseException], ...] = tuple(
-    kind
-    for kind in vars(ort_errors).values()
-    if isinstance(kind, type) and issubclass(kind, Exception)
+# A pass with bound inputs and outputs fails with a bare RuntimeError.
+_FAILURES: tuple[type[BaseException], ...] = (
+    RuntimeError,
+    *(
+        kind
+        for kind in vars(ort_errors).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ),
 )
 
 
