@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from edge_sdk.errors import ModelFolderInvalid, OutOfSpace, PreparationError
+from edge_sdk.home import cosd_home
 from export.progress import NoProgress, Progress
 
 HOME_VARIABLE = "COSD_HOME"
@@ -23,17 +23,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def model_home() -> Path:
-    """`COSD_HOME`, else `cosd` under the cache folder that this platform gives a user."""
-    chosen = os.environ.get(HOME_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "cosd"
+    """The one home of everything prepared (`edge_sdk.home.cosd_home`), as an absolute path."""
+    return cosd_home().absolute()
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _load(settings: Settings) -> TargetModel:
 def _source(target: str) -> str | Path:
     if target.partition(":")[0] == "toy" or Path(target).expanduser().exists():
         return target
-    prepared = cosd_home() / "targets" / target
+    prepared = cosd_home() / "models" / target
     if prepared.is_dir():
         return prepared
     raise InvalidRequest(
