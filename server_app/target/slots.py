@@ -217,11 +217,10 @@ class SlotPool:
         self._slots = slots
 
     def _compact(self, needs: Mapping[SlotSequence, int]) -> None:
-        """Push all runs together, in their order, and share the spare slots evenly."""
+        """Push all runs together, in their order, and share the spare slots evenly. Called
+        when the pool has its full size and the needs fit it."""
         needed = {s: needs.get(s, s.length) for s in self._sequences}
         total = sum(needed.values())
-        if total > self._slots:
-            self._resize(self.limit)
         runs = sorted((s for s in needed if needed[s]), key=lambda s: (s.start, s.capacity))
         at = 0
         for sequence in runs:
