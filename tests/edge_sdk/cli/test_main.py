@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -161,12 +161,14 @@ def test_help_lists_commands_without_importing_them(room: Path) -> None:
 
 
 def test_help_is_quick(room: Path) -> None:
+    """Under 1 s of processor time: elapsed time says nothing on a busy machine."""
     cosd(room, "--help")
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         cosd(room, "--help")
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert min(times) < 1.0
 
 
