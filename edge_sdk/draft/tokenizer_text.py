@@ -18,7 +18,7 @@ class TokenizerText:
     Args:
         tokenizer: the draft's tokenizer, as read from its file.
         vocabulary: its tokens.
-        prefix_ids: ids that begin every text.
+        prefix_ids: ids that begin every plain text; a chat format spells its own.
         chat: the draft's chat format, None for `plain_rendering`.
     """
 
@@ -41,9 +41,7 @@ class TokenizerText:
     def chat(self, messages: Sequence[Message]) -> list[int]:
         if self._chat is None:
             return self.prompt(plain_rendering(messages))
-        ids = self._encode(render(self._chat, messages))
-        # A template that spells the beginning token has already given it.
-        return ids if ids[: len(self._prefix)] == self._prefix else [*self._prefix, *ids]
+        return self._encode(render(self._chat, messages))
 
     def tail(self, data: bytes) -> list[int]:
         return self._tail(data)
@@ -56,7 +54,8 @@ class TokenizerText:
 def render(chat: ChatFormat, messages: Sequence[Message]) -> str:
     """The text of a chat in a format. A role that the format does not know, such as `system`
     with many models, is joined to the next user turn."""
-    parts = [chat.start]
+    opens_with_system = bool(messages) and messages[0].role == "system"
+    parts = [chat.start_with_system if opens_with_system else chat.start]
     waiting: list[str] = []
     for message in messages:
         if message.role not in chat.prefix:

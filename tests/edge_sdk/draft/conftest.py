@@ -149,7 +149,9 @@ def bag_graph(
     weight = random.normal(size=(2 * head, width)).astype(dtype)
     if value is not None:
         weight[0, 0] = value
-    shape = ["batch", 2, "past", head] if axis == 2 else [1, "past", 2, head]
+    shape: list[str | int | None] = (
+        ["batch", 2, "past", head] if axis == 2 else [1, "past", 2, head]
+    )
     grown = [name if name != "past" else "total" for name in shape]
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["embedded"]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.draft import onnx as onnx_module
+from edge_sdk.draft import onnx as _onnx
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import (
     InvalidRequest,
@@ -21,6 +21,7 @@ from edge_sdk.errors import (
 )
 
 Folder = Callable[..., Path]
+onnx_module: Any = _onnx
 
 
 @pytest.fixture
@@ -33,7 +34,12 @@ def spy(draft: OnnxDraft, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of each pass from now on."""
     passes: list[int] = []
     run = draft._pass
-    monkeypatch.setattr(draft, "_pass", lambda count: (passes.append(count), run(count))[1])
+
+    def record(count: int) -> Any:
+        passes.append(count)
+        return run(count)
+
+    monkeypatch.setattr(draft, "_pass", record)
     return passes
 
 
@@ -227,7 +233,9 @@ def test_cancelling_from_another_thread(bag_folder: Folder) -> None:
                     pass
                 seen.append(True)
 
-        thread = threading.Thread(target=lambda: draft._run(Session(), None))  # type: ignore[arg-type]
+        session: Any = Session()
+        binding: Any = None
+        thread = threading.Thread(target=lambda: draft._run(session, binding))
         thread.start()
         assert entered.wait(10)
         draft.cancel()
