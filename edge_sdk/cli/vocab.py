@@ -76,6 +76,8 @@ def vocab(
 def _report(a: _Side, b: _Side, text: str | None, samples: int) -> None:
     console = Console()
     aligned = Alignment.between(target=a.vocabulary, draft=b.vocabulary, minimum=0)
+    for side in (a, b):
+        console.print(f"{side.name}  {_plain(str(side.file))}", highlight=False, soft_wrap=True)
     console.print(_sizes(a, b))
     console.print(_overlap(a, b, aligned))
     if text is not None:
@@ -125,7 +127,6 @@ def _sizes(a: _Side, b: _Side) -> Table:
     table.add_column("")
     for side in (a, b):
         table.add_column(side.name, justify="right")
-    table.add_row("file", *(_plain(str(side.file)) for side in (a, b)))
     table.add_row("ids", *(f"{len(side.vocabulary):,}" for side in (a, b)))
     for kind in Kind:
         counts = [int(np.count_nonzero(side.vocabulary.kinds == kind)) for side in (a, b)]
@@ -181,7 +182,7 @@ def _text_shares(a: _Side, b: _Side, aligned: Alignment, text: str) -> Table:
 
 
 def _missing(a: _Side, b: _Side, aligned: Alignment, samples: int) -> Table:
-    table = Table(title="Only on one side (spread over its ids)", title_justify="left")
+    table = Table(title="Only on one side", title_justify="left")
     for side in (a, b):
         table.add_column(f"only {side.name}", overflow="fold")
     sides = ((a, aligned.rank_of_target), (b, aligned.rank_of_draft))

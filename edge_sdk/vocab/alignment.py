@@ -44,8 +44,8 @@ class Alignment:
 
         Text matches by the bytes of canonical ids. Tokens that end a text match by role, in
         the order of their roles' ids; if a side lacks a role, its remaining end tokens match
-        the other side's remaining ones, since either ends the text. No id is used twice, and
-        ids that are masked on their side are left out.
+        the other side's remaining ones, since either ends the text. No id is used twice.
+        Masked ids stay outside: they carry no bytes and end nothing.
 
         Args:
             minimum: fewest tokens of text that V_C may have. Default: `DEFAULT_MINIMUM`, or
@@ -54,13 +54,11 @@ class Alignment:
         Raises:
             VocabularyMismatch: V_C has fewer tokens of text.
         """
-        target_masked = set(target.masked_ids.tolist())
-        draft_masked = set(draft.masked_ids.tolist())
         theirs = draft.ids_by_bytes
         text = [
             (token, theirs[piece])
             for piece, token in target.ids_by_bytes.items()
-            if piece in theirs and token not in target_masked and theirs[piece] not in draft_masked
+            if piece in theirs
         ]
         smaller = min(len(target.ids_by_bytes), len(theirs))
         wanted = max(1, min(DEFAULT_MINIMUM, smaller // 2)) if minimum is None else minimum
@@ -130,7 +128,6 @@ def target_ids_from_bitmap(bitmap: bytes, vocabulary: Vocabulary) -> NDArray[np.
     allowed = vocabulary.canonical == np.arange(size)
     allowed &= vocabulary.kinds < Kind.CONTROL
     allowed[list(vocabulary.end_ids)] = True
-    allowed[vocabulary.masked_ids] = False
     wrong = ids[~allowed[ids]]
     if wrong.size:
         raise _bad_bitmap(

@@ -156,6 +156,7 @@ def test_a_letter_is_not_the_byte_with_its_number() -> None:
         ({TEXT: [1]}, {TEXT: [2], TURN: [1]}, {1: 2}),
         ({TEXT: [3, 1], TURN: [2]}, {TEXT: [1, 2, 3]}, {3: 1, 1: 2, 2: 3}),
         ({TEXT: [1], TURN: [1]}, {TEXT: [1], TURN: [2]}, {1: 1}),
+        ({TEXT: [1, 3], TURN: [2]}, {TEXT: [1], TURN: [2, 3]}, {1: 1, 2: 2}),
         ({TokenRole.BEGIN: [1]}, {TokenRole.BEGIN: [1]}, {}),
         ({}, {TEXT: [1]}, {}),
     ],
@@ -206,6 +207,13 @@ def test_single_bytes_alone_are_too_little_for_large_vocabularies() -> None:
     draft = Vocabulary.from_token_bytes([*single, *(b"d%d" % i for i in range(2000))])
     with pytest.raises(VocabularyMismatch, match="shares 256 of its 2256"):
         Alignment.between(target=target, draft=draft)
+
+
+def test_large_vocabularies_need_words_in_common_not_half_of_them() -> None:
+    shared = [b"s%d" % i for i in range(512)]
+    target = Vocabulary.from_token_bytes([*shared, *(b"t%d" % i for i in range(2000))])
+    draft = Vocabulary.from_token_bytes([*shared, *(b"d%d" % i for i in range(2000))])
+    assert len(Alignment.between(target=target, draft=draft)) == 512
 
 
 def test_disjoint_vocabularies_are_refused_even_when_ends_match() -> None:
