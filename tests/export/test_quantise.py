@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_int8_activations_stay_close(tmp_path: Path) -> None:
         errors[bits] = np.linalg.norm(run(out) - exact) / np.linalg.norm(exact)
     assert errors[8] < 0.02
     assert errors[8] < errors[4] < 0.15
+
+
+def test_an_embedding_without_whole_blocks_keeps_its_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorder: Any
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "HIDDEN", 80)
+    make_graph(tmp_path / "in.onnx", tied=True)
+    exact = run(tmp_path / "in.onnx")
+    out = quantise_weights(tmp_path / "in.onnx", tmp_path / "out.onnx", bits=8, progress=recorder)
+    assert np.linalg.norm(run(out) - exact) / np.linalg.norm(exact) < 0.02
+    kinds = [node.op_type for node in onnx.load(str(out)).graph.node]
+    assert kinds.count("Gather") == 2
+    assert recorder.amounts == [total for _, total in recorder.stages]
 
 
 def test_16_bits_halve_the_file_and_round_to_fp16(tmp_path: Path) -> None:
