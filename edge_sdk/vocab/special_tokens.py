@@ -92,10 +92,9 @@ def is_control(spelling: str) -> bool:
     return spelling in _PLAIN_ROLES or spelling in _PLAIN_CONTROLS
 
 
-def role_of(spelling: str, *, declared: bool) -> TokenRole | None:
-    """Role by spelling; `declared` says that the file calls the token special."""
-    found = _PLAIN_ROLES.get(spelling)
-    return _DECLARED_ROLES.get(spelling) if found is None and declared else found
+def role_of(spelling: str) -> TokenRole | None:
+    """Role by spelling of a token that is known to be special."""
+    return _PLAIN_ROLES.get(spelling) or _DECLARED_ROLES.get(spelling)
 
 
 @dataclass(frozen=True, slots=True)

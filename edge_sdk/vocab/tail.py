@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from edge_sdk.vocab.vocabulary import Kind, Vocabulary
+from edge_sdk.vocab.vocabulary import Vocabulary
 
 
 class TailEncoder:
@@ -27,12 +27,6 @@ class TailEncoder:
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._pieces = vocabulary.pieces
-        self._silent = frozenset(
-            [
-                *vocabulary.masked_ids.tolist(),
-                *(i for i, kind in enumerate(vocabulary.kinds.tolist()) if kind >= Kind.CONTROL),
-            ]
-        )
         self._ids = vocabulary.ids_by_bytes
         self._longest = max(map(len, self._ids), default=0)
         self._tokenizer = _in_mid_text(tokenizer)
@@ -52,9 +46,11 @@ class TailEncoder:
         return self._longest_match(part)
 
     def _spells(self, ids: list[int]) -> bytes | None:
-        if any(token >= len(self._pieces) or token in self._silent for token in ids):
+        if any(token >= len(self._pieces) for token in ids):
             return None
-        return b"".join([self._pieces[token] for token in ids])
+        pieces = [self._pieces[token] for token in ids]
+        # A token without bytes is the unknown token or another that has no place in a text.
+        return b"".join(pieces) if all(pieces) else None
 
     def _longest_match(self, part: bytes) -> list[int]:
         ids: list[int] = []

@@ -177,8 +177,6 @@ class _Reader:
             ends = role in END_ROLES
             if role in explicit or (ends and token in settled):
                 continue
-            if ends and any(token in found[other] for other in END_ROLES):
-                continue
             if self._kinds[token] != Kind.CONTROL and not ends:
                 continue
             found[role][token] = None
@@ -188,12 +186,12 @@ class _Reader:
         for claim in claims:
             token = self._claimed(claim)
             if token is not None:
-                named = role_of(self._names.get(token, ""), declared=True)
+                named = role_of(self._names.get(token, ""))
                 yield (named if claim.ends and named in END_ROLES else claim.role), token
         if self._unknown is not None:
             yield TokenRole.UNKNOWN, self._unknown
         for token, name in sorted(self._names.items()):
-            role = role_of(name, declared=token in self._declared or token == self._unknown)
+            role = role_of(name)
             if role is not None and self._kinds[token] == Kind.CONTROL:
                 yield role, token
 

@@ -23,6 +23,7 @@ def byte_level(*, lacking: frozenset[int] = frozenset()) -> tuple[Vocabulary, To
     words = [LETTERS[byte] for byte in range(256) if byte not in lacking]
     pieces = [bytes([byte]) for byte in range(256) if byte not in lacking]
     merged = [("a", "a", b"aa"), ("Ġ", "a", b" a"), ("Ã", "©", "é".encode())]
+    merged += [("b", "c", b"bc"), ("a", "b", b"ab")]
     vocab = {word: i for i, word in enumerate([*words, *(a + b for a, b, _ in merged)])}
     tokenizer = Tokenizer(models.BPE(vocab, [(a, b) for a, b, _ in merged]))
     tokenizer.normalizer = normalizers.NFC()
@@ -36,10 +37,11 @@ def byte_level(*, lacking: frozenset[int] = frozenset()) -> tuple[Vocabulary, To
 
 def sentencepiece(*, prefix: str = "normalizer") -> tuple[Vocabulary, Tokenizer]:
     words = ["<unk>", "<eos>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "▁a", "é"]
+    words += ["b", "c", "bc", "ab"]
     tokenizer = Tokenizer(
         models.BPE(
             {word: i for i, word in enumerate(words)},
-            [("▁", "a")],
+            [("▁", "a"), ("b", "c"), ("a", "b")],
             unk_token="<unk>",
             byte_fallback=True,
         )
@@ -54,11 +56,12 @@ def sentencepiece(*, prefix: str = "normalizer") -> tuple[Vocabulary, Tokenizer]
     tokenizer.enable_truncation(3)
     tokenizer.enable_padding(length=9)
     singles = [bytes([byte]) for byte in range(256)]
-    pieces = [b"", b"", *singles, b" ", b"a", b" a", "é".encode(), b"aaa"]
+    pieces = [b"", b"", *singles, b" ", b"a", b" a", "é".encode()]
+    pieces += [b"b", b"c", b"bc", b"ab", b"aaa"]
     return Vocabulary.from_token_bytes(
         pieces,
         byte_fallback=range(2, 258),
-        added=[262],
+        added=[266],
         roles={TokenRole.UNKNOWN: [0], TokenRole.END_OF_TEXT: [1]},
     ), tokenizer
 
@@ -100,6 +103,21 @@ def test_mid_text_has_no_prefix_space_and_keeps_the_tokenizers_pieces(name: str)
     assert [vocabulary.pieces[i] for i in encode(b"a a")] == [b"a", b" a"]
     assert [vocabulary.pieces[i] for i in encode(b" a")] == [b" a"]
     assert encode(b"") == []
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.parametrize(
+    ("data", "pieces"),
+    [
+        (b"abc", [b"a", b"bc"]),
+        (b"abcabcabc", [b"a", b"bc"] * 3),  # past the tokenizer's truncation
+        (b"abc<eos>abc", [b"a", b"bc", b"<", b"e", b"o", b"s", b">", b"a", b"bc"]),
+    ],
+)
+def test_pieces_are_those_of_the_tokenizer_not_the_longest(
+    name: str, data: bytes, pieces: list[bytes]
+) -> None:
+    assert [COMPLETE[name][0].pieces[i] for i in ENCODERS[name](data)] == pieces
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -150,6 +168,19 @@ def test_a_character_without_a_token_is_never_the_unknown_token(data: bytes) -> 
 
 UNIGRAM = unigram()
 UNIGRAM_ENCODER = TailEncoder(*UNIGRAM)
+
+
+def test_an_unknown_token_that_normalisation_adds_is_left_out() -> None:
+    vocabulary, tokenizer = unigram()
+    tokenizer.normalizer = normalizers.Replace("a", "a€")
+    assert 0 in tokenizer.encode("a").ids
+    assert TailEncoder(vocabulary, tokenizer)(b"a") == [2]
+
+
+def test_ids_past_the_models_width_are_not_used() -> None:
+    vocabulary, tokenizer = sentencepiece()
+    cut = Vocabulary(vocabulary.pieces[:-1], vocabulary.kinds[:-1], vocabulary.roles)
+    assert spelled(cut, TailEncoder(cut, tokenizer)(b"aaa")) == b"aaa"
 
 
 def test_the_callers_tokenizer_is_untouched() -> None:
