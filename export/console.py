@@ -37,7 +37,7 @@ class TerminalProgress:
         self._console = console or Console(stderr=True)
         self._bars = Progress(
             SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=28),
             _Amount(),
             TimeElapsedColumn(),

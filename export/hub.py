@@ -11,7 +11,7 @@ from edge_sdk.errors import DownloadFailed
 from export.home import disk_errors
 from export.progress import Progress
 
-_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|jinja)|pytorch_model.*\.bin")
 
 
@@ -73,7 +73,11 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress) -> Snapshot:
         requests.RequestException,
         OSError,
     ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (
+            str(error).strip().splitlines()[0].rstrip(".")
+            if str(error).strip()
+            else type(error).__name__
+        )
         raise DownloadFailed(
             f"{hub_id.id} could not be fetched from the Hugging Face hub ({reason}); check the "
             "name and the network, or download the model elsewhere and give its local folder"

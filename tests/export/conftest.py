@@ -167,3 +167,9 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "Tiny Model.gguf"
     write_gguf(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def make_gguf() -> Any:
+    """`write_gguf`."""
+    return write_gguf

@@ -56,7 +56,7 @@ def byte_level(tiny_gguf: Path, **extra: Any) -> Tokenizer:
         ("abc", ["ab", "c"]),
         ("bcb", ["bc", "b"]),
         (" ab", ["▁ab"]),
-        (" abc", ["▁ab", "c"]),  # ▁a before ab and bc
+        (" abc", ["▁a", "bc"]),  # ▁a first, then bc before ▁ab
         ("  ab", ["  ", "ab"]),
         ("     a", ["   ", "  ", "a"]),
         ("a<b>c", ["a", "<b>", "c"]),

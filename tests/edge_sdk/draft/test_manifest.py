@@ -110,7 +110,7 @@ def test_a_wrong_field_is_named(manifest: Manifest, tmp_path: Path, place: str, 
     document = manifest.to_json()
     _set(document, place, value)
     (tmp_path / MANIFEST_NAME).write_text(json.dumps(document))
-    with pytest.raises(ModelFolderInvalid, match="export|version") as caught:
+    with pytest.raises(ModelFolderInvalid, match=r"export|version") as caught:
         Manifest.read(tmp_path)
     assert str(tmp_path / MANIFEST_NAME) in caught.value.message
 

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from edge_sdk.errors import InvalidRequest
+from export import command
+from export.console import TerminalProgress
+
+
+@pytest.fixture
+def run() -> Any:
+    app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    app.command()(command.export)
+
+    def invoke(*arguments: str) -> Any:
+        return CliRunner().invoke(app, list(arguments))
+
+    return invoke
+
+
+def test_help_explains_sources_and_options(run: Any) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for word in ("smollm2-135m", "gemma3-270m", "GGUF", "--bits", "--context", "--force"):
+        assert word in result.output
+
+
+def test_errors_are_left_to_the_frame(run: Any, tmp_path: Path) -> None:
+    result = run("/no/where", str(tmp_path / "x"), "--bits", "3")
+    assert isinstance(result.exception, InvalidRequest)
+    assert not (tmp_path / "x").exists()
+
+
+def test_arguments_reach_the_export(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def record(source: str, out: Path, **options: Any) -> Any:
+        seen.update(source=source, out=out, **options)
+        raise InvalidRequest("seen")
+
+    monkeypatch.setattr(command, "export_draft", record)
+    run("a", "b", "--bits", "8", "--context", "64", "--backend", "optimum", "--force")
+    assert seen.pop("progress") is not None
+    assert seen == {
+        "source": "a",
+        "out": Path("b"),
+        "bits": 8,
+        "context": 64,
+        "backend": "optimum",
+        "force": True,
+    }
+
+
+def drawn(width: int = 100) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, force_terminal=True, width=width), stream
+
+
+def test_bars_show_stages_amounts_and_notes() -> None:
+    console, stream = drawn()
+    with TerminalProgress(console) as progress:
+        with progress.stage("download a wheel", 4 << 20) as stage:
+            stage.advance(1 << 20)
+        with progress.stage("read [the] header"):
+            pass
+        with progress.stage("quantise", 7) as stage:
+            stage.advance(7)
+        progress.note("Terms lie in /x")
+    text = stream.getvalue()
+    for expected in ("download a wheel", "4/4 MB", "read [the] header", "7/7", "Terms lie in /x"):
+        assert expected in text
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    stream = io.StringIO()
+    with TerminalProgress(Console(file=stream)) as progress:
+        with progress.stage("download a wheel", 4 << 20) as stage:
+            stage.advance(1)
+        progress.note("Terms")
+    assert stream.getvalue() == "download a wheel ...\nTerms\n"
