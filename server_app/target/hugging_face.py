@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +23,7 @@ from server_app.target.checkpoint import (
     open_model,
     read_config,
 )
+from server_app.target.free_memory import free_bytes
 from server_app.target.model import Chunk, TargetModel, TargetSequence
 from server_app.target.precision import choose_precision
 from server_app.target.prompts import PromptText
@@ -79,7 +79,9 @@ class HuggingFaceTarget(TargetModel):
             )
         self._pool = SlotPool(len(self._windows), limit=_FIRST_LIMIT)
         check_against_stock(self, self._model)
-        memory = _free_bytes(self._device) if cache_bytes is None else cache_bytes
+        memory = (
+            int(free_bytes(self._device) * _CACHE_SHARE) if cache_bytes is None else cache_bytes
+        )
         self._pool.limit = max(_FIRST_LIMIT, memory // self._pool.bytes_per_slot)
 
     @classmethod
@@ -295,12 +297,3 @@ def _context(model: PreTrainedModel) -> int:
             "(max_position_embeddings in config.json)"
         )
     return context
-
-
-def _free_bytes(device: torch.device) -> int:
-    """Default bound of the cache."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return int(free * _CACHE_SHARE)
