@@ -17,7 +17,8 @@ class Sampling:
     Attributes:
         repetition_penalty: logits of ids already in prompt or text are divided by it when
             positive and multiplied when negative (Keskar et al. 2019); 1 is off.
-        temperature: 0 takes the most likely token; 1 leaves the law as it is.
+        temperature: 0 takes the most likely token; 1 leaves the law as it is. Below 0.001,
+            where float32 logits would overflow, only 0 is allowed.
         top_k: keep the k most likely ids (more if the k-th is tied); 0 is off.
         top_p: keep the fewest most likely ids whose mass reaches top_p; 1 is off.
         min_p: keep ids at least min_p times as likely as the most likely one; 0 is off.
@@ -39,7 +40,12 @@ class Sampling:
             self.repetition_penalty,
             "within [0.01, 100]",
         )
-        _require(0 <= self.temperature <= 100, "temperature", self.temperature, "within [0, 100]")
+        _require(
+            self.temperature == 0 or 0.001 <= self.temperature <= 100,
+            "temperature",
+            self.temperature,
+            "0 or within [0.001, 100]",
+        )
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
             raise InvalidRequest(f"top_k is {self.top_k!r}; it must be an integer", field="top_k")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or a positive integer")

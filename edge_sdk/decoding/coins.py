@@ -81,8 +81,9 @@ class PrfCoins:
         return int.from_bytes(state.digest(), "little") >> 11
 
     def uniform(self, key: Key) -> float:
-        """Uniform on the midpoints (k + 1/2) / 2**53, so never 0 and never 1."""
-        return (self.integer(key) + 0.5) / _STEPS
+        """Uniform on the midpoints (k + 1/2) / 2**53, never 0 and never 1."""
+        # NOTE: float64 rounds the last midpoint up to 1, which would refuse what is certain.
+        return min((self.integer(key) + 0.5) / _STEPS, 1.0 - 2.0**-53)
 
     def bernoulli(self, key: Key, probability: float) -> bool:
         return self.uniform(key) < probability

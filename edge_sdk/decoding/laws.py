@@ -80,7 +80,19 @@ def _nucleus(law: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
 
 
 def on_grid(law: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Round a law [n] to integers [n] that sum to 2**24; the likeliest takes what is left."""
-    counts = np.rint(law * GRID).astype(np.int32)
-    counts[int(law.argmax())] += GRID - int(counts.sum(dtype=np.int64))
+    """Round a law [n] to integers [n] that sum to 2**24; the likeliest takes what is left.
+
+    A flat law may round up so often that the likeliest would have to give more than it has;
+    that one is rounded down, and the ids that lose most of a step get one back.
+    """
+    scaled = law * GRID
+    counts = np.rint(scaled).astype(np.int32)
+    top = int(law.argmax())
+    left = GRID - int(counts.sum(dtype=np.int64))
+    if counts[top] + left > 0:
+        counts[top] += left
+        return counts
+    counts = np.floor(scaled).astype(np.int32)
+    left = GRID - int(counts.sum(dtype=np.int64))
+    counts[np.argsort(counts - scaled, kind="stable")[:left]] += 1
     return counts

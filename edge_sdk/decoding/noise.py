@@ -19,6 +19,7 @@ _C2: Final = np.uint64(0xC4CEB9FE1A85EC53)
 _33: Final = np.uint64(33)
 _11: Final = np.uint64(11)
 _STEPS: Final = float(1 << 53)
+_BELOW_ONE: Final = 1.0 - 2.0**-53
 
 
 def _hash(domain: bytes, data: bytes) -> int:
@@ -70,8 +71,9 @@ def steps(keys: NDArray[np.uint64], row: np.uint64) -> NDArray[np.uint64]:
 
 
 def gumbel(k: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """g = -ln(-ln u), u = (k + 1/2) / 2**53 in float64 [n]."""
-    uniform: NDArray[np.float64] = (k.astype(np.float64) + 0.5) / _STEPS
+    """g = -ln(-ln u), u = (k + 1/2) / 2**53 in float64 [n], which is 1 - 2**-53 for the
+    last k, where float64 would round it to 1."""
+    uniform: NDArray[np.float64] = np.minimum((k.astype(np.float64) + 0.5) / _STEPS, _BELOW_ONE)
     noise: NDArray[np.float64] = -np.log(-np.log(uniform))
     return noise
 
@@ -88,16 +90,19 @@ def gumbel_argmax(law: NDArray[np.floating], keys: NDArray[np.uint64], row: np.u
     ratio R = E_w / p_w only if 1 - u_v < p_v R; that needs the hash and one comparison.
     """
     k = steps(keys, row)
-    # (1 - u) / p in units of 2**-53, in float32: the margin below covers its rounding.
+    # A bound of (1 - u) / p from below, in units of 2**-53: (k + 1/2) in float64 may round up
+    # to k + 1. In float32, whose rounding the margin below covers.
     weights = law.astype(np.float32, copy=False)
     # NOTE: a probability below the smallest float32 would be zero; 1e-37 keeps it in the race.
-    ratio = np.subtract(_STEPS - 0.5, k, dtype=np.float64).astype(np.float32)
-    ratio /= np.maximum(weights, np.float32(1e-37))
+    ratio = np.subtract(_STEPS - 1.0, k, dtype=np.float64).astype(np.float32)
+    with np.errstate(over="ignore"):
+        ratio /= np.maximum(weights, np.float32(1e-37))
     first = int(ratio.argmin())
     if law[first] <= 0:
         first = int(weights.argmax())
-    exact = -np.log((float(k[first]) + 0.5) / _STEPS) / float(law[first])
-    alive = np.flatnonzero(ratio <= np.float32(exact * _STEPS * 1.0001))
+    exact = float(-np.log(min((float(k[first]) + 0.5) / _STEPS, _BELOW_ONE))) / float(law[first])
+    with np.errstate(over="ignore"):
+        alive = np.flatnonzero(ratio <= np.float32(exact * _STEPS * 1.0001))
     alive = alive[law[alive] > 0]
     scores = np.log(law[alive].astype(np.float64)) + gumbel(k[alive])
     return int(alive[int(scores.argmax())])

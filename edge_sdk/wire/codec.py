@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from edge_sdk.errors import MalformedMessage, MessageTooLarge
+from edge_sdk.errors import InvalidRequest, MalformedMessage, MessageTooLarge
 from edge_sdk.wire import limits
 
 M = TypeVar("M")
@@ -25,8 +25,16 @@ _Read = Callable[[Any, str], Any]
 
 
 def encode(message: Any) -> bytes:
-    """Bytes of a message."""
-    data: bytes = msgpack.packb(_plain(message), use_bin_type=True)
+    """Bytes of a message.
+
+    Raises:
+        InvalidRequest: a field holds what msgpack cannot write, e.g. text with half a
+            surrogate pair.
+    """
+    try:
+        data: bytes = msgpack.packb(_plain(message), use_bin_type=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"{type(message).__name__} cannot be written: {error}") from error
     return data
 
 
@@ -47,6 +55,7 @@ def decode(cls: type[M], data: bytes, *, limit: int) -> M:
     if len(data) > limit:
         raise MessageTooLarge(f"{name}: a body of {len(data)} bytes is over the limit of {limit}")
     try:
+        _check_lengths(data)
         plain = msgpack.unpackb(
             data,
             raw=False,
@@ -57,10 +66,18 @@ def decode(cls: type[M], data: bytes, *, limit: int) -> M:
             max_map_len=limits.MAX_OPTIONS,
             max_ext_len=0,
         )
-    except (ValueError, RecursionError, TypeError) as error:
+    except (ValueError, RecursionError, TypeError, msgpack.OutOfData) as error:
         # Deep nesting ends here too: the unpacker's own stack is bounded.
         raise MalformedMessage(f"{name}: the body is not valid msgpack ({error})") from error
     return typing.cast(M, _message_reader(cls)(plain, name))
+
+
+def _check_lengths(data: bytes) -> None:
+    """Go over the body without building anything, so that lengths that it only claims to
+    have reserve no memory."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(data)))
+    unpacker.feed(data)
+    unpacker.skip()
 
 
 def _plain(value: Any) -> Any:
