@@ -48,7 +48,7 @@ class Keyring:
         return owner
 
 
-def owner_of(request: Request) -> str:
+async def owner_of(request: Request) -> str:
     """FastAPI dependency: the owner of the request's sessions."""
     keyring: Keyring = request.app.state.keyring
     return keyring.owner(request.headers.get("authorization"))

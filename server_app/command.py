@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -186,11 +187,19 @@ def _run(settings: Settings, model: TargetModel, listener: socket.socket) -> Non
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     log.info("listening on http://%s:%d", shown, port)
+    app = create_app(model, settings)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            # Streams end now, so that waiting for open connections is short.
+            app.state.host.draining = True
+            super().handle_exit(sig, frame)
+
     config = uvicorn.Config(
-        create_app(model, settings),
+        app,
         log_config=None,
         access_log=False,
         timeout_keep_alive=settings.keep_alive,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config).run(sockets=[listener])

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from edge_sdk.decoding.coins import Coins, PrfCoins, Side
 from edge_sdk.decoding.noise import token_keys
+from edge_sdk.decoding.registry import method_named
 from edge_sdk.errors import (
     BaseMismatch,
     CosdError,
@@ -43,7 +44,7 @@ from edge_sdk.wire import (
     Verify,
     encode,
 )
-from server_app.engine.admission import admit, carried_out, check_token
+from server_app.engine.admission import admit, carried_out, check_tokens
 from server_app.engine.engine import Engine
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
@@ -120,12 +121,11 @@ class Host:
                 message.
             UnknownVocabulary: the pair is not registered.
             SequenceConflict: the id is in use for something else.
+            ServerUnavailable: going down, or every session is in use.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
-        if (held := self._sessions.find(owner, session_id)) is not None:
-            if held.open_digest != digest:
-                raise SequenceConflict("the session id is in use; choose another")
-            return held.reply
+        if (reply := self._opened_before(owner, session_id, digest)) is not None:
+            return reply
         if self.draining:
             raise ServerUnavailable("the server is going down; try again shortly", retry_after=1.0)
         if message.protocol != PROTOCOL_VERSION:
@@ -136,8 +136,7 @@ class Host:
             )
         pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
         half = self._half(message.generation)
-        for token in message.generated:
-            check_token(token, self.target, "generated")
+        check_tokens(message.generated, self.target, "generated")
         prompt_ids = await self._prompt_ids(message.prompt)
         session = Session(
             prompt_ids=prompt_ids,
@@ -148,13 +147,14 @@ class Host:
         )
         if session.length > self.target.context:
             raise PromptTooLong(self._too_long(session.length), field="generated")
+        # Another request for the same id may have come while the prompt was read.
+        if (reply := self._opened_before(owner, session_id, digest)) is not None:
+            return reply
         reply = encode(Opened(prompt_tokens=len(prompt_ids), context=self.target.context))
         held = Held(session, Ledger(message.next_sequence), digest, reply)
-        # Another request for the same id may have come while the prompt was read.
-        if self._sessions.find(owner, session_id) is None:
-            for evicted in self._sessions.add(owner, session_id, held):
-                self._release(evicted.session)
-            self._prefill(session)
+        for evicted in self._sessions.add(owner, session_id, held):
+            self._release(evicted.session)
+        self._prefill(session)
         return reply
 
     async def verify(
@@ -167,6 +167,12 @@ class Host:
                 `admit` and `Ledger`.
         """
         held = self._sessions.get(owner, session_id)
+        if not method_named(held.session.generation.method).drafts:
+            raise InvalidRequest(
+                f"the session's method {held.session.generation.method!r} verifies no drafts; "
+                f"ask for its stream",
+                field="method",
+            )
         spent = 0.0
 
         async def carry_out() -> bytes:
@@ -209,7 +215,7 @@ class Host:
             return encode(Truncated(length=message.length))
 
         with _in_use(held):
-            return await held.ledger.once(message.sequence, body, carry_out)
+            return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
 
     async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
         """Take the next prompt in full, e.g. a chat with one more turn.
@@ -224,17 +230,16 @@ class Host:
             prompt_ids = await self._prompt_ids(message.prompt)
             session = held.session
             shared = session.extend(prompt_ids, message.generation, half)
-            reused = min(shared, session.length - 1)
-            await self._trim(session, reused)
+            reused = await self._trim(session, min(shared, session.length - 1))
             self._prefill(session)
             return encode(Extended(prompt_tokens=len(prompt_ids), reused=reused))
 
         with _in_use(held):
-            return await held.ledger.once(message.sequence, body, carry_out)
+            return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
 
     async def generate(
         self, owner: str, session_id: str, message: Generate
-    ) -> AsyncIterator[Generated]:
+    ) -> AsyncGenerator[Generated, None]:
         """Decode on the server alone, token by token, from `base` on.
 
         A client whose stream broke asks again with the tokens it has; the same positions
@@ -262,25 +267,40 @@ class Host:
 
     async def _stream(
         self, owner: str, session_id: str, held: Held, base: int
-    ) -> AsyncIterator[Generated]:
-        session = held.session
+    ) -> AsyncGenerator[Generated, None]:
         with _in_use(held):
             held.stream += 1
             stream = held.stream
-            for position in range(base, len(session.generated)):
-                last = position == len(session.generated) - 1
-                finish = session.finish(self.target) if last else Finish.NONE
-                yield Generated(session.generated[position], int(finish))
-            while session.finish(self.target) == Finish.NONE:
-                if held.stream != stream:
-                    raise SequenceConflict("another request took this stream over")
-                position = len(session.generated)
-                verify = Verify(sequence=0, base=position)
-                work = VerifyWork(session, verify, session.half.read(b"", None))
-                await asyncio.shield(self._run(owner, session_id, work))
-                yield Generated(session.generated[position], int(session.finish(self.target)))
+            position = base
+            while True:
+                # A client that goes away leaves the token under way to whoever asks next.
+                token = await asyncio.shield(self._token(owner, session_id, held, stream, position))
+                if token is not None:
+                    yield token
+                if token is None or token.finish:
+                    return
+                position += 1
                 if self.draining:
                     raise ServerUnavailable("the server is going down; open the session again")
+
+    async def _token(
+        self, owner: str, session_id: str, held: Held, stream: int, position: int
+    ) -> Generated | None:
+        """The token at a position of the text, decoded if it is the next one; None past the
+        end."""
+        session = held.session
+        async with held.turn:
+            if held.stream != stream:
+                raise SequenceConflict("another request took this stream over")
+            if position == len(session.generated):
+                if session.finish(self.target) != Finish.NONE:
+                    return None
+                verify = Verify(sequence=0, base=position)
+                work = VerifyWork(session, verify, session.half.read(b"", None))
+                await self._run(owner, session_id, work)
+            last = position == len(session.generated) - 1
+            finish = session.finish(self.target) if last else Finish.NONE
+            return Generated(session.generated[position], int(finish))
 
     async def close(self, owner: str, session_id: str) -> None:
         """Forget a session; one that is not there is closed already."""
@@ -293,13 +313,20 @@ class Host:
         for held in self._sessions.expire():
             self._release(held.session)
 
+    def _opened_before(self, owner: str, session_id: str, digest: bytes) -> bytes | None:
+        held = self._sessions.find(owner, session_id)
+        if held is None:
+            return None
+        if held.open_digest != digest:
+            raise SequenceConflict("the session id is in use; choose another")
+        return held.reply
+
     def _half(self, generation: Generation) -> ServerHalf:
         return server_half(generation, self._token_keys, self._coins(generation.seed))
 
     async def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.ids is not None:
-            for token in prompt.ids:
-                check_token(token, self.target, "prompt.ids")
+            check_tokens(prompt.ids, self.target, "prompt.ids")
             ids = list(prompt.ids)
         elif prompt.messages is not None:
             if not prompt.messages:
@@ -343,8 +370,10 @@ class Host:
             # The first verify computes whatever is missing and reports what goes wrong.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _trim(self, session: Session, length: int) -> None:
-        await self.engine.call(lambda: session.trim_cache(self.target, length))
+    async def _trim(self, session: Session, length: int) -> int:
+        """Drop cached tokens past `length`; returns how many are left."""
+        left: int = await self.engine.call(lambda: session.trim_cache(self.target, length))
+        return left
 
     def _release(self, session: Session) -> None:
         self.engine.post(lambda: session.close(self.target))
@@ -352,6 +381,17 @@ class Host:
 
 def _prf_coins(seed: int) -> Coins:
     return PrfCoins(seed=seed, side=Side.SERVER)
+
+
+def _alone(held: Held, carry_out: Callable[[], Awaitable[bytes]]) -> Callable[[], Awaitable[bytes]]:
+    """A request that ends the session's stream and waits for the token under way."""
+
+    async def in_turn() -> bytes:
+        held.stream += 1
+        async with held.turn:
+            return await carry_out()
+
+    return in_turn
 
 
 @contextmanager

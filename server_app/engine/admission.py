@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from edge_sdk.errors import BaseMismatch, InvalidRequest
@@ -59,23 +61,28 @@ def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | Ve
             f"base is {verify.base}, but the text has {base} tokens here", field="base"
         )
     if verify.settled is not None:
-        check_token(verify.settled, target, "settled")
+        check_tokens((verify.settled,), target, "settled")
     return VerifyWork(session, verify, proposal)
 
 
-def check_token(token: int, target: TargetModel, field: str) -> None:
-    """Refuse an id that the target cannot have produced.
+def check_tokens(tokens: Sequence[int], target: TargetModel, field: str) -> None:
+    """Refuse ids that the target cannot have produced.
 
     Raises:
-        InvalidRequest: out of range, or masked in every law.
+        InvalidRequest: one is out of range, or masked in every law.
     """
+    if not tokens:
+        return
     vocabulary = target.vocabulary
-    if not 0 <= token < len(vocabulary):
-        raise InvalidRequest(
-            f"{field}: id {token} is outside the target's {len(vocabulary)} tokens", field=field
-        )
-    if bool(np.isin(token, vocabulary.masked_ids)):
-        raise InvalidRequest(f"{field}: id {token} is unused in the target", field=field)
+    for token in (min(tokens), max(tokens)):
+        if not 0 <= token < len(vocabulary):
+            raise InvalidRequest(
+                f"{field}: id {token} is outside the target's {len(vocabulary)} tokens",
+                field=field,
+            )
+    masked = np.intersect1d(np.array(tokens, dtype=np.int64), vocabulary.masked_ids)
+    if len(masked):
+        raise InvalidRequest(f"{field}: id {masked[0]} is unused in the target", field=field)
 
 
 def carried_out(session: Session, verify: Verify, work: VerifyWork | None) -> None:

@@ -131,10 +131,13 @@ class Session:
             shared += 1
         return shared
 
-    def trim_cache(self, target: TargetModel, length: int) -> None:
-        """Drop cached tokens past `length` (engine thread)."""
-        if self._cache is not None and self._cache.length > length:
+    def trim_cache(self, target: TargetModel, length: int) -> int:
+        """Drop cached tokens past `length` (engine thread); returns how many are left."""
+        if self._cache is None:
+            return 0
+        if self._cache.length > length:
             target.rollback(self._cache, length)
+        return self._cache.length
 
     def close(self, target: TargetModel) -> None:
         """Give the cache back for good (engine thread)."""

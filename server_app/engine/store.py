@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from edge_sdk.errors import SessionLost, UnknownVocabulary
+from edge_sdk.errors import ServerUnavailable, SessionLost, UnknownVocabulary
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 from server_app.methods.base import Pair
@@ -22,6 +23,8 @@ class Held:
         used: time of the last use (monotonic seconds).
         busy: requests in progress; a busy session is not evicted.
         stream: number of the newest token stream; an older one ends.
+        turn: held by whatever reads or changes the session, since a stream goes on beside
+            the numbered requests.
     """
 
     session: Session
@@ -31,6 +34,7 @@ class Held:
     used: float = field(default_factory=time.monotonic)
     busy: int = 0
     stream: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SessionStore:
@@ -64,22 +68,30 @@ class SessionStore:
         return self._held.get((owner, session_id))
 
     def add(self, owner: str, session_id: str, held: Held) -> list[Held]:
-        """Add a session; returns those evicted for it."""
+        """Add a session; returns those evicted for it.
+
+        Raises:
+            ServerUnavailable: every session is in use.
+        """
+        gone = self.expire(room=1)
+        if len(self._held) >= self._limit:
+            raise ServerUnavailable(
+                f"all {self._limit} sessions of this server are in use; try again shortly",
+                retry_after=1.0,
+            )
         self._held[(owner, session_id)] = held
-        return self.expire()
+        return gone
 
     def pop(self, owner: str, session_id: str) -> Held | None:
         return self._held.pop((owner, session_id), None)
 
-    def expire(self) -> list[Held]:
-        """Drop sessions past their time, and the oldest over the limit."""
+    def expire(self, *, room: int = 0) -> list[Held]:
+        """Drop sessions past their time, and the oldest until there is `room` for more."""
         now = time.monotonic()
         gone: list[Held] = []
         for key, held in list(self._held.items()):
-            over = len(self._held) > self._limit
-            if not over and now - held.used < self._ttl:
-                break
-            if held.busy == 0:
+            over = len(self._held) + room > self._limit
+            if held.busy == 0 and (over or now - held.used >= self._ttl):
                 gone.append(self._held.pop(key))
         return gone
 

@@ -77,7 +77,8 @@ class VerifyWork(Work):
             self._begin = time.perf_counter()
             if self._verify.settled is not None:
                 session.commit(self._verify.settled)
-            self._tokens = self._proposal.tokens[: session.room(target.context)]
+            if session.finish(target) == Finish.NONE:
+                self._tokens = self._proposal.tokens[: session.room(target.context)]
         missing = _missing(session, target, session.length - 1)
         missing.append(session.last_token)
         if len(missing) > max(budget, 1):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
+from edge_sdk.errors import InvalidRequest
 from edge_sdk.wire.packing import unpack_draft
 from server_app.methods.rows import Rows
 
@@ -60,10 +61,15 @@ class ServerHalf(ABC):
         Raises:
             InvalidRequest: it does not fit the pair.
         """
-        size = 0 if pair is None else len(pair.target_ids)
-        if not draft or pair is None or size == 0:
-            unpack_draft(draft, size=max(size, 1), with_q=self.carries_q)
+        if not draft:
             return Proposal(tokens=())
+        if pair is None:
+            raise InvalidRequest(
+                "the block has drafted tokens, but the session was opened without a vocabulary "
+                "pair; open it with one",
+                field="draft",
+            )
+        size = len(pair.target_ids)
         ranks, numerators = unpack_draft(draft, size=size, with_q=self.carries_q)
         return Proposal(
             tokens=pair.target_ids[ranks].tolist(),

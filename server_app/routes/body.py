@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 
-from edge_sdk.errors import MessageTooLarge
+from edge_sdk.errors import MalformedMessage, MessageTooLarge
 from edge_sdk.wire import decode, encode
 
 MEDIA_TYPE = "application/msgpack"
@@ -22,17 +23,22 @@ async def read(request: Request, cls: type[M], limit: int) -> tuple[M, bytes]:
         MessageTooLarge, MalformedMessage, InvalidRequest: see `edge_sdk.wire.decode`.
     """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
         raise MessageTooLarge(
-            f"{cls.__name__}: a body of {declared} bytes is over the limit of {limit}"
+            f"{cls.__name__}: a body of {declared[:18]} bytes is over the limit of {limit}"
         )
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise MessageTooLarge(f"{cls.__name__}: the body is over the limit of {limit} bytes")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise MessageTooLarge(
+                    f"{cls.__name__}: the body is over the limit of {limit} bytes"
+                )
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise MalformedMessage(f"{cls.__name__}: the body ended early") from error
     body = b"".join(parts)
     return decode(cls, body, limit=limit), body
 

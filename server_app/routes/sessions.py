@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -31,12 +32,13 @@ Owner = Annotated[str, Depends(owner_of)]
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def _host(request: Request) -> Host:
+# Dependencies are coroutines, since FastAPI takes plain functions to a thread and back.
+async def _host(request: Request) -> Host:
     host: Host = request.app.state.host
     return host
 
 
-def _session(session_id: str) -> str:
+async def _session(session_id: str) -> str:
     if not _SESSION_ID.fullmatch(session_id):
         raise InvalidRequest(
             "a session id is 128 random bits as 32 lower-case hex digits", field="session_id"
@@ -70,9 +72,7 @@ async def verify(request: Request, owner: Owner, host: HostOf, session_id: Sessi
 
 
 @router.post("/sessions/{session_id}/truncate", summary="Cut the text")
-async def truncate(
-    request: Request, owner: Owner, host: HostOf, session_id: SessionId
-) -> Response:
+async def truncate(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
     message, data = await body.read(request, Truncate, limits.MAX_ROUND_BODY)
     return body.write(await host.truncate(owner, session_id, message, data))
 
@@ -84,17 +84,16 @@ async def extend(request: Request, owner: Owner, host: HostOf, session_id: Sessi
 
 
 @router.post("/sessions/{session_id}/generate", summary="Decode on the server alone, streamed")
-async def generate(
-    request: Request, owner: Owner, host: HostOf, session_id: SessionId
-) -> Response:
+async def generate(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
     message, _ = await body.read(request, Generate, limits.MAX_ROUND_BODY)
     tokens = await host.generate(owner, session_id, message)
 
     async def frames() -> AsyncIterator[bytes]:
         # A frame is a length in four little-endian bytes and a message.
         try:
-            async for token in tokens:
-                yield _frame(token)
+            async with contextlib.aclosing(tokens):
+                async for token in tokens:
+                    yield _frame(token)
         except CosdError as error:
             yield _frame(Generated(None, 0, error.code, error.message))
 
