@@ -182,7 +182,9 @@ KILLED = """
 import importlib.util, os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-import torch, transformers
+import gguf, onnx, torch, transformers.modeling_gguf_pytorch_utils
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+import export.gguf_source, export.quantise
 from export.backend_registry import BACKENDS
 from export.pipeline import export_draft
 spec = importlib.util.spec_from_file_location("made", sys.argv[1])
