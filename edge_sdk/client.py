@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import operator
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -91,9 +92,15 @@ class EdgeClient:
         self._connecting = asyncio.Lock()
         self._drafting = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
+        self.streams: set[Stream] = set()
+        self.closed = False
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -129,11 +136,17 @@ class EdgeClient:
             self._card = card
 
     async def aclose(self) -> None:
-        """Close sessions, connections and, if it was loaded here, the draft. Idempotent."""
+        """Close sessions, connections and, if it was loaded here, the draft. Idempotent.
+
+        Texts still being generated elsewhere end with an `InvalidRequest`.
+        """
+        self.closed = True
+        for stream in list(self.streams):
+            await stream.aclose()
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSE_SECONDS)
         await self.transport.aclose()
-        self.draft_thread.shutdown(wait=True)
+        await asyncio.to_thread(self.draft_thread.shutdown)
         if self._draft is not None and not isinstance(self._draft_given, DraftModel):
             self._draft.close()
 
@@ -199,27 +212,37 @@ class EdgeClient:
         if sampling is None:
             sampling = Sampling(temperature=0.0 if chosen.name == "greedy" else 1.0)
         chosen.check(sampling)
+        gamma = _integer("gamma", gamma)
         if not 1 <= gamma <= MAX_DRAFT:
             raise InvalidRequest(
                 f"gamma is {gamma}; it must be within [1, {MAX_DRAFT}]", field="gamma"
             )
         StopStrings(stop)
-        if prompt == "" or messages == () or messages == [] or prompt_ids in ((), []):
+        given = (prompt, messages, prompt_ids)
+        if any(part is not None and len(part) == 0 for part in given):
             raise EmptyPrompt("the prompt is empty; give at least one character", field="prompt")
+        if not isinstance(prompt, str | None):
+            raise InvalidRequest(
+                f"the prompt is {type(prompt).__name__}, not a string; chat goes into messages=, "
+                f"target ids into prompt_ids=",
+                field="prompt",
+            )
         if chosen.drafts and self._draft_given is None:
             _ = self.draft
         request = Request(
             prompt=Prompt(
                 text=prompt,
                 messages=None if messages is None else tuple(messages),
-                ids=None if prompt_ids is None else tuple(prompt_ids),
+                ids=None
+                if prompt_ids is None
+                else tuple(_integer("prompt_ids", token) for token in prompt_ids),
             ),
             method=chosen,
             generation=Generation(
                 method=chosen.name,
                 sampling=sampling,
-                max_tokens=max_tokens,
-                seed=secrets.randbits(64) if seed is None else seed,
+                max_tokens=_integer("max_tokens", max_tokens),
+                seed=secrets.randbits(64) if seed is None else _integer("seed", seed),
                 options=chosen.options(),
             ),
             gamma=gamma,
@@ -250,6 +273,13 @@ class EdgeClient:
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _integer(name: str, value: int) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InvalidRequest(f"{name} is {value!r}; it must be an integer", field=name) from error
 
 
 def _connected(value: T | None) -> T:

@@ -49,7 +49,7 @@ class Card:
                 context=int(model["context"]),
                 methods=tuple(str(name) for name in data["methods"]),
             )
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError("the server's /v1/models is no card of a cosd server") from error
         if protocol != PROTOCOL_VERSION:
             raise ProtocolError(
@@ -107,8 +107,9 @@ def _read(data: bytes, fingerprint: str) -> Vocabulary:
 def _store(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            file = Path(folder) / path.name
+            file.write_bytes(data)
+            file.replace(path)
     except OSError as error:
         log.warning("the byte table is not cached: %s", error)

@@ -206,7 +206,7 @@ class Rounds:
             tokens=tokens,
             examined=verdict.accepted + rejected,
             accepted=verdict.accepted,
-            finish=finish,
+            finish=finish if finish or not tokens else self._finish(),
         )
 
     def renewed(self, block: Block) -> Block:
@@ -250,6 +250,8 @@ class Rounds:
             wrong = "keeps a block that was drafted on a rejected one"
         elif verdict.accepted > size:
             wrong = f"accepts {verdict.accepted} of {size} drafted tokens"
+        elif len(self.generated) + verdict.accepted + _settles(verdict) > self._max_tokens:
+            wrong = f"goes past the {self._max_tokens} tokens that were asked for"
         elif verdict.settled is not None and not 0 <= verdict.settled < len(self._target):
             wrong = f"settles id {verdict.settled}, outside the target's {len(self._target)}"
         elif verdict.rejection is not None and (
@@ -270,3 +272,7 @@ class Rounds:
                 f"the server's verdict {wrong}; the text so far stands, the server is broken or "
                 f"speaks another protocol"
             )
+
+
+def _settles(verdict: Verdict) -> bool:
+    return verdict.settled is not None or verdict.rejection is not None

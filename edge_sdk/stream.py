@@ -7,22 +7,26 @@ import contextlib
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from types import AsyncGeneratorType, TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext, Method
 from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import (
     ConnectionFailed,
+    InvalidRequest,
     ProtocolError,
+    RateLimited,
     ServerUnavailable,
     SessionLost,
     TimedOut,
     UnknownMethod,
     UnknownVocabulary,
+    error_for_code,
 )
 from edge_sdk.peer import register
 from edge_sdk.rounds import Block, Origin, Rounds, Token
@@ -33,6 +37,7 @@ from edge_sdk.wire import (
     PROTOCOL_VERSION,
     Finish,
     Generate,
+    Generated,
     Generation,
     Open,
     Prompt,
@@ -42,6 +47,7 @@ from edge_sdk.wire import (
 if TYPE_CHECKING:
     from edge_sdk.client import EdgeClient
 
+_END_SECONDS: Final = 2.0  # how long closing waits for a text that ends in another task
 _MAX_REOPENS: Final = 8  # in a row, without a verdict between them
 
 T = TypeVar("T")
@@ -73,7 +79,12 @@ class Stream:
         self._transcript = Transcript(request.stop)
         self._session_id = ""
         self._cancelled = threading.Event()
-        self._pieces = self._run()
+        self._began = False
+        self._over = asyncio.Event()
+        # Whoever iterates holds the generator, and not this stream: leaving a loop then ends
+        # the generation at once, whether or not the stream is kept.
+        self._pieces: weakref.ref[AsyncGenerator[Piece, None]] | None = None
+        self._held: AsyncGenerator[Piece, None] | None = None
 
     @property
     def text(self) -> str:
@@ -91,10 +102,13 @@ class Stream:
         return self._request.generation.seed
 
     def __aiter__(self) -> AsyncIterator[Piece]:
-        return self
+        pieces = self._generator()
+        self._held = None
+        return pieces
 
     async def __anext__(self) -> Piece:
-        return await self._pieces.__anext__()
+        self._held = self._generator()
+        return await self._held.__anext__()
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,9 +124,36 @@ class Stream:
     async def aclose(self) -> None:
         """Stop generating. Idempotent."""
         self._cancelled.set()
-        await self._pieces.aclose()
+        pieces = None if self._pieces is None else self._pieces()
+        self._held = None
+        if pieces is not None and not cast("AsyncGeneratorType[Piece, None]", pieces).ag_running:
+            await pieces.aclose()
+        elif self._began and not self._client.closed:
+            # It is ending in another task, or the loop that left it is about to end it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._over.wait()
+
+    def _generator(self) -> AsyncGenerator[Piece, None]:
+        pieces = None if self._pieces is None else self._pieces()
+        if pieces is None:
+            pieces = self._run() if self._pieces is None else _nothing()
+            self._pieces = weakref.ref(pieces)
+        return pieces
 
     async def _run(self) -> AsyncGenerator[Piece, None]:
+        self._began = True
+        self._client.streams.add(self)
+        try:
+            pieces = self._text_pieces()
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self._client.streams.discard(self)
+            self._over.set()
+
+    async def _text_pieces(self) -> AsyncGenerator[Piece, None]:
         client, request = self._client, self._request
         await client.connect()
         if request.method.name not in client.card.methods:
@@ -172,6 +213,7 @@ class Stream:
             while True:
                 block = await self._block(rounds)
                 if block is None:
+                    self._check_open()
                     return
                 verdict = await self._verdict(rounds, block)
                 outcome = rounds.receive(verdict)
@@ -238,15 +280,15 @@ class Stream:
             try:
                 async for message, exchange in stream:
                     self._count(exchange)
-                    if message.error is not None or message.token is None:
-                        raise ServerUnavailable(f"the stream ended early: {message.message}")
-                    if not 0 <= message.token < len(pieces):
-                        raise ProtocolError(f"the server sent token {message.token}")
+                    if message.error is not None:
+                        said = message.message or "it does not say why"
+                        raise error_for_code(message.error)(f"the server ended its stream: {said}")
+                    token_id = self._checked(message, len(generated))
                     failures = reopened = 0
-                    generated.append(message.token)
+                    generated.append(token_id)
                     self.stats.target_calls += 1
                     self.stats.seconds = time.perf_counter() - start
-                    token = Token(message.token, pieces[message.token], Origin.SERVER)
+                    token = Token(token_id, pieces[token_id], Origin.SERVER)
                     yield (token,), Finish(message.finish)
                     if message.finish:
                         return
@@ -257,7 +299,7 @@ class Stream:
                     raise
                 self.stats.reopened += 1
                 await self._open(generated, 0)
-            except (ConnectionFailed, TimedOut, ServerUnavailable):
+            except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable):
                 failures += 1
                 if failures >= self._client.retry.attempts:
                     raise
@@ -288,6 +330,7 @@ class Stream:
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run on the draft's thread. When cancelled, waits until the draft is free again."""
+        self._check_open()
         future = asyncio.get_running_loop().run_in_executor(self._client.draft_thread, function)
         try:
             return await asyncio.shield(future)
@@ -296,9 +339,29 @@ class Stream:
             await asyncio.wait([future])
             raise
 
+    def _checked(self, message: Generated, length: int) -> int:
+        if message.token is None or not 0 <= message.token < len(self._client.vocabulary):
+            raise ProtocolError(f"the server's stream has token {message.token}")
+        if message.finish not in Finish.__members__.values():
+            raise ProtocolError(f"the server's stream has finish {message.finish}")
+        if length >= self._request.generation.max_tokens:
+            raise ProtocolError(f"the server's stream goes on after {length} tokens")
+        return message.token
+
+    def _check_open(self) -> None:
+        if self._client.closed:
+            raise InvalidRequest("the client was closed while a text was being generated")
+
     def _count(self, exchange: Exchange) -> None:
         self.stats.up_bytes += exchange.up_bytes
         self.stats.down_bytes += exchange.down_bytes
         self.stats.wire_up_bytes += exchange.wire_up_bytes
         self.stats.wire_down_bytes += exchange.wire_down_bytes
         self.stats.server_seconds += exchange.server_seconds
+
+
+async def _nothing() -> AsyncGenerator[Piece, None]:
+    """The pieces of a text that was left."""
+    none: Sequence[Piece] = ()
+    for piece in none:
+        yield piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import httpx
-import tenacity
 
 from edge_sdk.errors import (
     ConnectionFailed,
@@ -46,6 +46,7 @@ _MSGPACK: Final = {"content-type": "application/msgpack"}
 _MAX_ERROR: Final = 64 * 1024
 _MAX_CARD: Final = 1024 * 1024
 _MAX_FRAME: Final = 64 * 1024
+_MAX_RETRY_AFTER: Final = 60.0  # seconds; a server that asks for more is not waited for
 
 R = TypeVar("R")
 
@@ -58,7 +59,8 @@ class Retry:
     Attributes:
         attempts: tries in all.
         first: seconds before the second try; doubled for each further one.
-        longest: most seconds between two tries; a server's Retry-After may ask for more.
+        longest: most seconds between two tries; a server's Retry-After may ask for more, up
+            to a minute.
     """
 
     attempts: int = 5
@@ -122,7 +124,10 @@ class HttpTransport:
         client: httpx.AsyncClient | None = None,
     ) -> None:
         self._base = _checked_url(base_url)
-        self._headers = {} if api_key is None else {"authorization": f"Bearer {_key(api_key)}"}
+        # A body that grows when it is unpacked would not be bounded by its limit.
+        self._headers = {"accept-encoding": "identity"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {_key(api_key)}"
         self._retry = retry or Retry()
         timeouts = timeouts or Timeouts()
         self._timeout = httpx.Timeout(timeouts.reply, connect=timeouts.connect)
@@ -135,8 +140,11 @@ class HttpTransport:
             timeout=self._timeout,
         )
         self.retries = 0
+        self._closed = False
 
     async def aclose(self) -> None:
+        """Close connections; every later request is refused. Idempotent."""
+        self._closed = True
         if self._own:
             await self._client.aclose()
 
@@ -145,7 +153,7 @@ class HttpTransport:
         data, _ = await self._request("GET", "/v1/models", b"", limit=_MAX_CARD)
         try:
             card = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             card = None
         if not isinstance(card, dict):
             raise ProtocolError(f"{self._base}/v1/models is no cosd server: its reply is not JSON")
@@ -234,15 +242,18 @@ class HttpTransport:
     async def _request(
         self, method: str, path: str, body: bytes, *, limit: int
     ) -> tuple[bytes, Exchange]:
-        attempts = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self._retry.attempts),
-            wait=self._wait,
-            retry=tenacity.retry_if_exception(_passing),
-            before_sleep=self._note,
-            reraise=True,
-        )
-        result: tuple[bytes, Exchange] = await attempts(self._send, method, path, body, limit)
-        return result
+        failures = 0
+        while True:
+            try:
+                return await self._send(method, path, body, limit)
+            except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable) as error:
+                failures += 1
+                wait = self._wait(failures, error)
+                if failures >= self._retry.attempts or wait > _MAX_RETRY_AFTER:
+                    raise
+                log.info("sending again in %.2f s: %s", wait, error)
+            await asyncio.sleep(wait)
+            self.retries += 1
 
     async def _send(
         self, method: str, path: str, body: bytes, limit: int
@@ -268,6 +279,8 @@ class HttpTransport:
         return data, exchange
 
     def _build(self, method: str, path: str, body: bytes) -> httpx.Request:
+        if self._closed:
+            raise InvalidRequest("the client is closed; make a new one")
         headers = self._headers | (_MSGPACK if body else {})
         return self._client.build_request(
             method,
@@ -277,17 +290,10 @@ class HttpTransport:
             timeout=self._timeout,
         )
 
-    def _wait(self, state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked = getattr(error, "retry_after", None) or 0.0
+    def _wait(self, failures: int, error: CosdError) -> float:
         # Clients that lost the same server must not all come back at once.
         jitter = random.uniform(0.75, 1.25)
-        return max(float(asked), self._retry.delay(state.attempt_number) * jitter)
-
-    def _note(self, state: tenacity.RetryCallState) -> None:
-        self.retries += 1
-        error = state.outcome.exception() if state.outcome else None
-        log.info("sending again (try %d): %s", state.attempt_number + 1, error)
+        return max(error.retry_after or 0.0, self._retry.delay(failures) * jitter)
 
     def _translated(self, error: httpx.HTTPError) -> CosdError:
         if isinstance(error, httpx.TimeoutException):
@@ -301,7 +307,7 @@ class HttpTransport:
         try:
             body = json.loads(data)["error"]
             code, message, field = body["code"], body["message"], body.get("field")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return ProtocolError(
                 f"{self._base} answered {response.status_code} without an error of this "
                 f"protocol; is it a cosd server?"
@@ -310,17 +316,14 @@ class HttpTransport:
         return error_for_code(str(code))(
             str(message),
             field=None if field is None else str(field),
-            retry_after=float(after) if after.isdigit() else None,
+            retry_after=float(after) if after.isascii() and after.isdigit() else None,
         )
-
-
-def _passing(error: BaseException) -> bool:
-    """Whether a new try may succeed."""
-    return isinstance(error, ConnectionFailed | TimedOut | RateLimited | ServerUnavailable)
 
 
 async def _bounded(response: httpx.Response, limit: int) -> bytes:
     """The body of a response, but never more than `limit` bytes of it."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ProtocolError("the server's reply is compressed, which was not asked for")
     parts: list[bytes] = []
     size = 0
     async for part in response.aiter_bytes():
@@ -347,7 +350,7 @@ def _checked_url(base_url: str) -> str:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
         raise InvalidRequest(f"{base_url!r} is not a URL ({error})", field="base_url") from error
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
         raise InvalidRequest(
             f"{base_url!r} is not the address of a server; write http://HOST:PORT",
             field="base_url",

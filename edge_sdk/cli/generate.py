@@ -77,7 +77,7 @@ def generate(
 
     Example: `cosd generate "The sea is" --draft my-draft --temperature 0.7`
     """
-    text = sys.stdin.read() if prompt is None else prompt
+    text = _from_stdin() if prompt is None else prompt
     if temperature is None:
         temperature = 0.0 if method == "greedy" else 1.0
     sampling = Sampling(
@@ -112,6 +112,13 @@ def generate(
                 model.close()
 
     asyncio.run(run())
+
+
+def _from_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"stdin is not UTF-8 text ({error})", field="prompt") from error
 
 
 def _open(folder: Path, threads: int | None) -> OnnxDraft:

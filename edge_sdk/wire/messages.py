@@ -61,6 +61,9 @@ class Generation:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, value in (("max_tokens", self.max_tokens), ("seed", self.seed)):
+            if type(value) is not int:
+                raise InvalidRequest(f"{name} is {value!r}; it must be an integer", field=name)
         if not 1 <= self.max_tokens <= limits.MAX_TOKENS:
             raise InvalidRequest(
                 f"max_tokens is {self.max_tokens}; it must be within [1, {limits.MAX_TOKENS}]",
