@@ -115,6 +115,8 @@ def _write_tokenizer(tokenizer: GgufTokenizer, file: GgufFile, folder: Path) -> 
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": file.number(f"{architecture}.context_length"),
         "clean_up_tokenization_spaces": False,
+        # The class would add token_type_ids, which these models refuse.
+        "model_input_names": ["input_ids", "attention_mask"],
         **tokenizer.special,
     }
     if tokenizer.chat_template is not None:

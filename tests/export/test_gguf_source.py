@@ -50,6 +50,7 @@ def test_transformers_reads_tokenizer_and_template(converted: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(converted)
     assert tokenizer.tokenize("the 12") == ["the", "Ġ", "1", "2"]
+    assert set(tokenizer("the")) == {"input_ids", "attention_mask"}
     text = tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
     assert text.endswith("<|im_start|>user\nx<|im_end|>\n")
 
