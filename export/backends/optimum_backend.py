@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import warnings
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def _check_architecture(source: Path) -> None:
 
 
 def _cannot_read_or_write(error: OSError, source: Path, work: Path) -> CosdError:
-    if error.errno is not None and error.filename is None:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(
             f"the export could not be written to {work} ({error.strerror}); free some space"
         )
