@@ -105,4 +105,4 @@ def test_the_real_models_make_sense(smollm2_folder: Path, gemma_folder: Path) ->
     assert "Paris" in _continued(
         gemma_folder, f"Question: {question}\nAnswer:", chat=False, tokens=4
     )
-    assert _continued(gemma_folder, "1, 2, 3, 4,", chat=False, tokens=9) == " 5, 6, 7"
+    assert _continued(gemma_folder, "1, 2, 3, 4,", chat=False, tokens=9) == " 5, 6, 7,"
