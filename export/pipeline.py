@@ -14,7 +14,7 @@ from export.chat_format import read_chat_format
 from export.home import locked, model_home, new_folder, prepared_folder, require_space
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
-from export.sources import CONVERSION, SourceFolder, resolve_source, source_key
+from export.sources import CONVERSION, SourceFolder, packaged_folder, resolve_source, source_key
 
 GRAPH_NAME = "model.onnx"
 WEIGHT_BITS = (4, 8, 16, 32)
@@ -74,6 +74,10 @@ def prepare_target(name: str, *, progress: Progress | None = None) -> Path:
         ModelError: it cannot be used.
         PreparationError: it could not be fetched or written.
     """
+    progress = progress or NoProgress()
+    packaged = PACKAGED_MODELS.get(name)
+    if packaged is not None:
+        return packaged_folder(packaged, progress=progress)
     return resolve_source(name, progress=progress).path
 
 

