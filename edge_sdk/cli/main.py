@@ -32,3 +32,7 @@ def main() -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

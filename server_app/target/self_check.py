@@ -61,7 +61,8 @@ def _rows(target: TargetModel, model: Any) -> list[tuple[torch.Tensor, torch.Ten
     try:
         for text, mine in zip(texts, ours, strict=True):
             ids = torch.tensor([text], device=target.device)
-            stock = model(input_ids=ids, use_cache=False, logits_to_keep=len(mine)).logits[0]
+            rows = torch.arange(len(text) - len(mine), len(text), device=target.device)
+            stock = model(input_ids=ids, use_cache=False, logits_to_keep=rows).logits[0]
             pairs.append((mine.float(), stock.float()))
     finally:
         model.set_attn_implementation(ATTENTION)
