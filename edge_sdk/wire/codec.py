@@ -159,6 +159,8 @@ def _tuple_reader(item: Any) -> _Read:
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise MalformedMessage(f"{where}: expected an array, got {_name(value)}", field=where)
+        if item is int and set(map(type, value)) <= {int}:
+            return tuple(value)
         return tuple(reader(element, f"{where}[{i}]") for i, element in enumerate(value))
 
     return read

@@ -90,6 +90,7 @@ class Serving:
         self.app: FastAPI
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -131,7 +132,11 @@ class Serving:
     def _run(self, listener: socket.socket) -> None:
         assert self._server is not None
         with listener:
-            asyncio.run(self._server.serve(sockets=[listener]))
+            asyncio.run(self._serve(self._server, listener))
+
+    async def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        self.loop = asyncio.get_running_loop()
+        await server.serve(sockets=[listener])
 
     def stop(self, *, hard: bool = False) -> None:
         """Stop serving; `hard` drops open connections, as a crash would."""
