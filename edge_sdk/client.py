@@ -15,9 +15,12 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_sdk.chat import Message
 from edge_sdk.decoding.method import Method
+from edge_sdk.decoding.noise import token_keys
 from edge_sdk.decoding.registry import method_named
 from edge_sdk.draft.model import DraftModel
 from edge_sdk.errors import CosdError, EmptyPrompt, InvalidRequest
@@ -88,6 +91,7 @@ class EdgeClient:
         self._card: Card | None = None
         self._vocabulary: Vocabulary | None = None
         self._alignment: Alignment | None = None
+        self._common_keys: NDArray[np.uint64] | None = None
         self._registered = False
         self._connecting = asyncio.Lock()
         self._drafting = asyncio.Lock()
@@ -175,6 +179,12 @@ class EdgeClient:
             )
         return self._draft
 
+    def common_keys(self) -> NDArray[np.uint64]:
+        """Noise keys of V_C by rank, for `coupled`; after `connect`."""
+        if self._common_keys is None:
+            self._common_keys = token_keys(self.vocabulary, self.alignment.target_ids)
+        return self._common_keys
+
     @property
     def alignment(self) -> Alignment:
         """V_C of draft and target; after `connect`."""
@@ -245,7 +255,7 @@ class EdgeClient:
                 seed=secrets.randbits(64) if seed is None else _integer("seed", seed),
                 options=chosen.options(),
             ),
-            gamma=gamma,
+            gamma=1 if chosen.keeps_sure else gamma,
             stop=tuple(stop),
         )
         return Stream(self, request)

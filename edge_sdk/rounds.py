@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import ProtocolError
 from edge_sdk.vocab import Alignment, Vocabulary
-from edge_sdk.wire import Finish, Verdict, Verify
+from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
 from edge_sdk.wire.limits import MAX_DRAFT
+from edge_sdk.wire.packing import pack_draft
 
 
 class Origin(StrEnum):
@@ -25,6 +28,7 @@ class Origin(StrEnum):
     ACCEPTED = "accepted"  # drafted, and accepted by the target
     SETTLED = "settled"  # bonus or replacement after the accepted prefix
     SERVER = "server"  # decoded by the server alone
+    UNVERIFIED = "unverified"  # kept without asking the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Outcome:
         accepted: of these, how many it kept.
         finish: why the text is complete, `Finish.NONE` if it goes on.
         stale: the block was dropped.
+        asking: the position after `tokens` needs more from the server; see `Rounds.ask`.
+        nll: summed -ln p of the tokens, where the method reports it.
     """
 
     tokens: Sequence[Token] = field(default=())
@@ -63,6 +69,17 @@ class Outcome:
     accepted: int = 0
     finish: Finish = Finish.NONE
     stale: bool = False
+    asking: bool = False
+    nll: float | None = None
+
+
+@dataclass(slots=True)
+class _Rejected:
+    """A rejected position that the device could not settle yet."""
+
+    drafted: list[Drafted]
+    position: int
+    asked: int = 0
 
 
 class Rounds:
@@ -75,7 +92,13 @@ class Rounds:
         target: the target's vocabulary.
         max_tokens: most target tokens of the text.
         generated: target ids of the text so far.
-        next_sequence: number of the first verify.
+        next_sequence: number of the first request.
+        keeps_sure: the method keeps tokens that the draft is sure of without asking.
+
+    Attributes:
+        generated: target ids of the text.
+        next_sequence: number of the next request.
+        state: state of the method on the server, for opening the session again.
     """
 
     def __init__(
@@ -88,8 +111,10 @@ class Rounds:
         max_tokens: int,
         generated: Sequence[int] = (),
         next_sequence: int = 0,
+        keeps_sure: bool = False,
     ) -> None:
         self.generated: list[int] = list(generated)
+        self.state: float | None = None
         self.next_sequence = next_sequence
         self._half = half
         self._follower = follower
@@ -98,12 +123,34 @@ class Rounds:
         self._max_tokens = max_tokens
         self._in_flight: deque[Block] = deque()
         self._unsent: int | None = None
+        self._rejected: _Rejected | None = None
+        self._keeps_sure = keeps_sure
+        self._kept: list[int] = []
+        self._unsure: Drafted | None = None
         self._penalised = half.context.sampling.repetition_penalty != 1
 
     @property
     def in_flight(self) -> int:
         """Blocks whose verdict is awaited."""
         return len(self._in_flight)
+
+    def keep_sure(self) -> Outcome | None:
+        """Draft one token and keep it if the method is sure of it without the server; None if
+        not, or if nothing can be drafted. The token then begins the next block."""
+        follower = self._follower
+        if not self._keeps_sure or self._unsure or follower is None or not follower.room:
+            return None
+        token = self._drawn(follower, len(self.generated))
+        if not token.sure:
+            self._unsure = token
+            return None
+        mark = follower.mark
+        follower.push(token.rank)
+        follower.keep(token.rank, mark)
+        self._kept.append(token.rank)
+        target_id = int(self._alignment.target_ids[token.rank])
+        kept = self._append(target_id, Origin.UNVERIFIED)
+        return Outcome(tokens=(kept,), finish=self._finish())
 
     def next_block(
         self,
@@ -139,12 +186,8 @@ class Rounds:
             while len(drafted) < room:
                 if cancelled():
                     return None
-                token = self._half.draft(
-                    follower.logits(),
-                    position=base + len(drafted),
-                    block=sequence,
-                    seen=follower.seen() if self._penalised else None,
-                )
+                token = self._unsure or self._drawn(follower, base + len(drafted))
+                self._unsure = None
                 drafted.append(token)
                 marks.append(follower.mark)
                 follower.push(token.rank)
@@ -157,8 +200,10 @@ class Rounds:
             settled=self._unsent,
             parent=None if last is None else last.verify.sequence,
             more=more and bool(drafted),
+            kept=self._packed(self._kept),
         )
         self._unsent = None
+        self._kept = []
         self.next_sequence += 1
         block = Block(verify, drafted, marks)
         self._in_flight.append(block)
@@ -181,40 +226,93 @@ class Rounds:
         position = len(self.generated) + verdict.accepted
         finish = Finish(verdict.finish)
         settled = verdict.settled
-        device_settles = verdict.rejection is not None
         if verdict.rejection is not None:
             settled = self._half.settle(
-                verdict.rejection, block.drafted[verdict.accepted], position=position
+                verdict.rejection, block.drafted[verdict.accepted], position=position, block=0
             )
         self._in_flight.popleft()
+        self.state = verdict.state
         tokens = self._keep(block, verdict.accepted)
+        asking = verdict.rejection is not None and settled is None
         # Without a settled token the text ended at the last accepted one.
-        rejected = verdict.accepted < size and settled is not None
+        rejected = verdict.accepted < size and (settled is not None or asking)
         if verdict.accepted < size:
             for later in self._in_flight:
                 later.doomed = True
             if self._follower is not None:
                 self._follower.rewind(block.marks[verdict.accepted])
-        if settled is not None:
-            tokens.append(self._append(settled, Origin.SETTLED))
-            if self._follower is not None:
-                self._follower.settle(settled)
-            if device_settles:
-                self._unsent = settled
-                finish = self._finish()
+        if asking:
+            self._rejected = _Rejected(block.drafted[verdict.accepted :], position)
+        elif settled is not None and verdict.rejection is not None:
+            tokens.append(self._settled_here(settled))
+            finish = self._finish()
+        elif settled is not None:
+            tokens.append(self._settled(settled))
         return Outcome(
             tokens=tokens,
             examined=verdict.accepted + rejected,
             accepted=verdict.accepted,
             finish=finish if finish or not tokens else self._finish(),
+            asking=asking,
+            nll=verdict.nll,
         )
+
+    def ask(self) -> Ask:
+        """The request for more to settle the rejected position with."""
+        if self._rejected is None:
+            raise ValueError("no rejected position waits")
+        self._rejected.asked += 1
+        message = Ask(sequence=self.next_sequence, block=self._rejected.asked)
+        self.next_sequence += 1
+        return message
+
+    def answer(self, answer: Answer) -> Outcome:
+        """Take what was asked for.
+
+        Raises:
+            ProtocolError: it is impossible; the text so far stands.
+        """
+        rejected = self._rejected
+        if rejected is None or answer.sequence != self.next_sequence - 1:
+            raise ProtocolError("the server answers something that was not asked")
+        token = self._half.settle(
+            answer.rejection,
+            rejected.drafted[0],
+            position=rejected.position,
+            block=rejected.asked,
+        )
+        if token is None:
+            return Outcome(asking=True)
+        self._rejected = None
+        return Outcome(tokens=(self._settled_here(token),), finish=self._finish())
+
+    def rejected_again(self) -> Block:
+        """After the session was lost while a rejected position waited: the rest of that block,
+        for a session opened again. The same coins refuse the same token there."""
+        if self._rejected is None:
+            raise ValueError("no rejected position waits")
+        drafted = self._rejected.drafted
+        self._rejected = None
+        self._in_flight.clear()
+        marks = []
+        if self._follower is not None:
+            for token in drafted:
+                marks.append(self._follower.mark)
+                self._follower.push(token.rank)
+        verify = Verify(
+            sequence=self.next_sequence, base=len(self.generated), draft=self._half.pack(drafted)
+        )
+        self.next_sequence += 1
+        block = Block(verify, drafted, marks or [0] * len(drafted))
+        self._in_flight.append(block)
+        return block
 
     def renewed(self, block: Block) -> Block:
         """The oldest block in flight, for a session opened again with every token of
         `generated`: the same drafts, and nothing that refers to the lost session."""
         if not self._in_flight or self._in_flight[0] is not block:
             raise ValueError("only the oldest block can be sent to a new session")
-        block.verify = replace(block.verify, settled=None, parent=None)
+        block.verify = replace(block.verify, settled=None, parent=None, kept=b"")
         return block
 
     def _keep(self, block: Block, count: int) -> list[Token]:
@@ -225,6 +323,29 @@ class Rounds:
             if self._follower is not None:
                 self._follower.keep(token.rank, mark)
         return tokens
+
+    def _drawn(self, follower: Follower, position: int) -> Drafted:
+        return self._half.draft(
+            follower.logits(),
+            position=position,
+            block=self.next_sequence,
+            seen=follower.seen() if self._penalised else None,
+        )
+
+    def _settled(self, token: int) -> Token:
+        if self._follower is not None:
+            self._follower.settle(token)
+        return self._append(token, Origin.SETTLED)
+
+    def _settled_here(self, token: int) -> Token:
+        """A token that the device settled, which the server does not know yet."""
+        self._unsent = token
+        return self._settled(token)
+
+    def _packed(self, ranks: Sequence[int]) -> bytes:
+        if not ranks:
+            return b""
+        return pack_draft(np.array(ranks), None, size=len(self._alignment))
 
     def _append(self, token: int, origin: Origin) -> Token:
         self.generated.append(token)

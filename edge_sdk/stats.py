@@ -14,6 +14,7 @@ class Stats:
         method: name of the decoding method.
         tokens: target tokens emitted.
         rounds: verifies answered, stale ones included.
+        asks: further trips to settle a rejected position.
         drafted: tokens drafted.
         examined: drafted tokens that the target judged.
         accepted: of these, how many it kept.
@@ -26,6 +27,7 @@ class Stats:
         seconds: from the first round to the end.
         open_seconds: opening the session, draft prompt included.
         common_vocabulary: |V_C|, 0 without a draft.
+        target_nll: summed -ln p of the text, where the method reports it.
         reopened: sessions opened again after one was lost.
         retries: requests sent again.
     """
@@ -33,6 +35,7 @@ class Stats:
     method: str = ""
     tokens: int = 0
     rounds: int = 0
+    asks: int = 0
     drafted: int = 0
     examined: int = 0
     accepted: int = 0
@@ -47,6 +50,7 @@ class Stats:
     seconds: float = 0.0
     open_seconds: float = 0.0
     common_vocabulary: int = 0
+    target_nll: float = 0.0
     reopened: int = 0
     retries: int = 0
 
@@ -59,6 +63,11 @@ class Stats:
     def target_calls_per_token(self) -> float:
         """Forward passes after the prefill / emitted tokens."""
         return self._per_token(self.target_calls)
+
+    @property
+    def mean_target_nll(self) -> float:
+        """Target's -ln p a token in nats; only methods that report it (`consultant`)."""
+        return self._per_token(self.target_nll)
 
     @property
     def tokens_per_second(self) -> float:
@@ -92,6 +101,7 @@ class Stats:
         ratios = (
             "acceptance",
             "target_calls_per_token",
+            "mean_target_nll",
             "tokens_per_second",
             "up_bits_per_token",
             "down_bits_per_token",

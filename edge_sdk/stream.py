@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
@@ -29,7 +29,7 @@ from edge_sdk.errors import (
     error_for_code,
 )
 from edge_sdk.peer import register
-from edge_sdk.rounds import Block, Origin, Rounds, Token
+from edge_sdk.rounds import Block, Origin, Outcome, Rounds, Token
 from edge_sdk.stats import Stats
 from edge_sdk.transcript import Piece, Transcript
 from edge_sdk.transport import Exchange
@@ -197,6 +197,8 @@ class Stream:
                     target_size=len(client.vocabulary),
                     sampling=request.generation.sampling,
                     coins=PrfCoins(seed=request.generation.seed, side=Side.DEVICE),
+                    seed=request.generation.seed,
+                    token_keys=client.common_keys,
                 )
             )
             rounds = Rounds(
@@ -205,24 +207,30 @@ class Stream:
                 alignment=alignment,
                 target=client.vocabulary,
                 max_tokens=request.generation.max_tokens,
+                keeps_sure=request.method.keeps_sure,
             )
             await self._open((), 0)
             await self._in_thread(lambda: self._begin_draft(follower))
             start = time.perf_counter()
             self.stats.open_seconds = start - begin
             while True:
+                sure = await self._sure(rounds)
+                if sure is not None:
+                    self.stats.seconds = time.perf_counter() - start
+                    yield sure.tokens, sure.finish
+                    continue
                 block = await self._block(rounds)
                 if block is None:
                     self._check_open()
                     return
-                verdict = await self._verdict(rounds, block)
-                outcome = rounds.receive(verdict)
-                self.stats.rounds += 1
-                self.stats.examined += outcome.examined
-                self.stats.accepted += outcome.accepted
-                self.stats.target_calls += not outcome.stale
+                outcome = rounds.receive(await self._verdict(rounds, block))
+                self._count_outcome(outcome)
                 self.stats.seconds = time.perf_counter() - start
                 yield outcome.tokens, outcome.finish
+                while outcome.asking:
+                    outcome = await self._more(rounds)
+                    self.stats.seconds = time.perf_counter() - start
+                    yield outcome.tokens, outcome.finish
 
     def _begin_draft(self, follower: Follower) -> None:
         prompt, text = self._request.prompt, follower.model.text
@@ -248,6 +256,41 @@ class Stream:
             self.stats.drafted += len(block.drafted)
         return block
 
+    async def _sure(self, rounds: Rounds) -> Outcome | None:
+        if not self._request.method.keeps_sure:
+            return None
+        begin = time.perf_counter()
+        outcome = await self._in_thread(rounds.keep_sure)
+        self.stats.draft_seconds += time.perf_counter() - begin
+        return outcome
+
+    async def _more(self, rounds: Rounds) -> Outcome:
+        """Ask until the rejected position is settled, in a new session if this one is lost."""
+        ask = rounds.ask()
+        begin = time.perf_counter()
+        try:
+            answer, exchange = await self._client.transport.ask(self._session_id, ask)
+        except SessionLost:
+            self.stats.reopened += 1
+            block = rounds.rejected_again()
+            await self._open(rounds.generated, block.verify.sequence, rounds.state)
+            outcome = rounds.receive(await self._verdict(rounds, block))
+            # Its first token was examined before.
+            self._count_outcome(replace(outcome, examined=max(0, outcome.examined - 1)))
+            return outcome
+        self.stats.asks += 1
+        self.stats.round_seconds += time.perf_counter() - begin
+        self._count(exchange)
+        return rounds.answer(answer)
+
+    def _count_outcome(self, outcome: Outcome) -> None:
+        self.stats.rounds += 1
+        self.stats.examined += outcome.examined
+        self.stats.accepted += outcome.accepted
+        self.stats.target_calls += not outcome.stale
+        if outcome.nll is not None:
+            self.stats.target_nll += outcome.nll
+
     async def _verdict(self, rounds: Rounds, block: Block) -> Verdict:
         for _ in range(_MAX_REOPENS):
             begin = time.perf_counter()
@@ -257,7 +300,7 @@ class Stream:
                 )
             except SessionLost:
                 self.stats.reopened += 1
-                await self._open(rounds.generated, block.verify.sequence)
+                await self._open(rounds.generated, block.verify.sequence, rounds.state)
                 block = rounds.renewed(block)
                 continue
             self.stats.round_seconds += time.perf_counter() - begin
@@ -307,7 +350,9 @@ class Stream:
             finally:
                 await stream.aclose()
 
-    async def _open(self, generated: Sequence[int], next_sequence: int) -> None:
+    async def _open(
+        self, generated: Sequence[int], next_sequence: int, state: float | None = None
+    ) -> None:
         client, request = self._client, self._request
         drafts = request.method.drafts
         message = Open(
@@ -317,6 +362,7 @@ class Stream:
             generation=request.generation,
             generated=tuple(generated),
             next_sequence=next_sequence,
+            state=state,
         )
         # A fresh id, so that what is left of a lost session can never be mistaken for it.
         self._session_id = secrets.token_hex(16)

@@ -25,6 +25,8 @@ from edge_sdk.errors import (
 )
 from edge_sdk.framing import request_bytes, response_bytes
 from edge_sdk.wire import (
+    Answer,
+    Ask,
     Generate,
     Generated,
     Open,
@@ -174,6 +176,10 @@ class HttpTransport:
     async def verify(self, session_id: str, message: Verify) -> tuple[Verdict, Exchange]:
         path = f"/v1/sessions/{session_id}/verify"
         return await self._call("POST", path, message, Verdict, limit=limits.MAX_REPLY_BODY)
+
+    async def ask(self, session_id: str, message: Ask) -> tuple[Answer, Exchange]:
+        path = f"/v1/sessions/{session_id}/ask"
+        return await self._call("POST", path, message, Answer, limit=limits.MAX_REPLY_BODY)
 
     async def truncate(self, session_id: str, message: Truncate) -> Truncated:
         path = f"/v1/sessions/{session_id}/truncate"

@@ -27,6 +27,8 @@ from edge_sdk.errors import (
 from edge_sdk.vocab.alignment import pair_id, target_ids_from_bitmap
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
+    Answer,
+    Ask,
     Extend,
     Extended,
     Finish,
@@ -44,6 +46,7 @@ from edge_sdk.wire import (
     Verify,
     encode,
 )
+from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY
 from server_app.engine.admission import admit, carried_out, check_tokens
 from server_app.engine.engine import Engine
 from server_app.engine.ledger import Ledger
@@ -138,6 +141,8 @@ class Host:
         half = self._half(message.generation)
         check_tokens(message.generated, self.target, "generated")
         prompt_ids = await self._prompt_ids(message.prompt)
+        if message.state is not None:
+            half.resume(message.state)
         session = Session(
             prompt_ids=prompt_ids,
             generation=message.generation,
@@ -192,6 +197,37 @@ class Host:
 
         with _in_use(held):
             return await held.ledger.once(message.sequence, body, carry_out), spent
+
+    async def ask(self, owner: str, session_id: str, message: Ask, body: bytes) -> bytes:
+        """Give more to settle the rejected position with.
+
+        Raises:
+            SessionLost, SequenceConflict, SequenceGap: see `Ledger`.
+            BaseMismatch: no position waits for that block.
+        """
+        held = self._sessions.get(owner, session_id)
+
+        async def carry_out() -> bytes:
+            self._still_here(owner, session_id, held)
+            session = held.session
+            if not session.awaits_device:
+                raise BaseMismatch("no rejected position waits for the device", field="block")
+            if message.block != session.asked + 1:
+                raise BaseMismatch(
+                    f"block is {message.block}, the next one is {session.asked + 1}", field="block"
+                )
+            data = await self.engine.call(lambda: session.half.more(message.block))
+            session.asked = message.block
+            return encode(Answer(message.sequence, data))
+
+        with _in_use(held):
+            return await held.ledger.once(message.sequence, body, carry_out)
+
+    def round_limit(self, owner: str, session_id: str) -> int:
+        """Most bytes of a verify of this session."""
+        held = self._sessions.find(owner, session_id)
+        carries = held is not None and held.session.half.carries_laws
+        return MAX_LAWS_BODY if carries else MAX_ROUND_BODY
 
     async def truncate(self, owner: str, session_id: str, message: Truncate, body: bytes) -> bytes:
         """Cut the text; what stays is warm.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -35,7 +36,14 @@ class Purpose(IntEnum):
     SETTLE = 2  # server: the settled token, ~ p
     OTHER = 3  # server: a token of V_O, ~ p
     REGION = 4  # device: replacement from V_C or from V_O
-    RESIDUAL = 5  # device: replacement in V_C, ~ max(p - q, 0)
+    RESIDUAL = 5  # the replacement, ~ max(p - q, 0)
+    CANDIDATE = 6  # server: a candidate, ~ p
+    KEEP = 7  # device: keep a candidate
+    HEAD = 8  # device: replacement from the head or from the tail
+    TAIL = 9  # server: a tail token, ~ p
+    TAIL_KEEP = 10  # device: keep a tail token
+    TEMPERATURE = 11  # device: temperature of a re-draw
+    REDRAW = 12  # device: a re-draw
 
 
 class Key(NamedTuple):
@@ -61,6 +69,10 @@ class Coins(Protocol):
 
     def categorical(self, key: Key, weights: NDArray[np.float64]) -> int:
         """Index drawn in proportion to `weights` [n], non-negative with a positive sum."""
+        ...
+
+    def categoricals(self, keys: Iterable[Key], weights: NDArray[np.float64]) -> Iterator[int]:
+        """One `categorical` after the other from the same weights, as they are asked for."""
         ...
 
 
@@ -89,10 +101,15 @@ class PrfCoins:
         return self.uniform(key) < probability
 
     def categorical(self, key: Key, weights: NDArray[np.float64]) -> int:
+        return next(self.categoricals((key,), weights))
+
+    def categoricals(self, keys: Iterable[Key], weights: NDArray[np.float64]) -> Iterator[int]:
         sums = np.cumsum(weights, dtype=np.float64)
         total = float(sums[-1])
         if not 0 < total < np.inf:
             raise ValueError(f"categorical weights sum to {total}")
-        index = int(np.searchsorted(sums, self.uniform(key) * total, side="right"))
         # NOTE: rounding of u * total may step past the last positive weight.
-        return min(index, int(np.searchsorted(sums, total, side="left")))
+        last = int(np.searchsorted(sums, total, side="left"))
+        for key in keys:
+            index = int(np.searchsorted(sums, self.uniform(key) * total, side="right"))
+            yield min(index, last)

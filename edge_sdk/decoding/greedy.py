@@ -42,7 +42,9 @@ class GreedyDevice(DeviceHalf):
         ranks = np.array([token.rank for token in drafted], dtype=np.int64)
         return pack_draft(ranks, None, size=len(self.context.target_ids))
 
-    def settle(self, rejection: bytes, drafted: Drafted, *, position: int) -> int:
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
         raise ProtocolError("the server left a rejected token of `greedy` to the device")
 
 

@@ -6,36 +6,38 @@ law max(p - q, 0) / (theta_c + theta_o), where q lives on V_C:
     theta_c = sum over V_C of max(p - q, 0)      only the device has q
     theta_o = sum over V_O of p                  only the server has p there
 
-The device picks the region V_C with probability theta_c / (theta_c + theta_o) and draws
-from max(p - q, 0) itself; otherwise it takes a V_O token that the server drew ~ p / theta_o
-beforehand. (The paper asks for that token in a second trip; drawing it ahead is the same
-law, since the draw does not depend on the region.)
+Two forms of what the server sends. `law` is the paper's: p on V_C, theta_o, and one V_O
+token ~ p / theta_o. The device picks the region V_C with probability
+theta_c / (theta_c + theta_o) and draws from max(p - q, 0) itself, else it takes the V_O
+token. (The paper asks for that token in a second trip; drawing it ahead is the same law,
+since the draw does not depend on the region.) `head_tail` is the compact form
+(`edge_sdk.decoding.head_tail`), a few hundred bytes with the same law.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Purpose
-from edge_sdk.decoding.laws import GRID, on_grid, shaped
-from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
+from edge_sdk.decoding.head_tail_device import HeadTailDevice
+from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method, check_choice
+from edge_sdk.decoding.speculative import SpeculativeDevice, q_on_common
 from edge_sdk.errors import InvalidRequest, ProtocolError
 from edge_sdk.wire import limits
 from edge_sdk.wire.codec import decode
-from edge_sdk.wire.packing import LAW_FORMATS, pack_draft, unpack_law
+from edge_sdk.wire.packing import LAW_FORMATS, unpack_law
 
 # Mass below which max(p - q, 0) is rounding noise and p itself is the law.
 NEGLIGIBLE = 1e-15
+FORMS = ("head_tail", "law")
 
 
 @dataclass(frozen=True, slots=True)
 class HybridRejection:
-    """What the server sends for a rejected token.
+    """What the server sends for a rejected token in the form `law`.
 
     Attributes:
         other_mass: theta_o.
@@ -48,31 +50,16 @@ class HybridRejection:
     other_token: int | None = None
 
 
-class HybridDevice(DeviceHalf):
+class HybridDevice(SpeculativeDevice):
+    """Device half of the form `law`."""
+
     def __init__(self, context: DeviceContext, law_format: str) -> None:
         super().__init__(context)
         self._format = law_format
 
-    def draft(
-        self,
-        logits: NDArray[np.float32],
-        *,
-        position: int,
-        block: int,
-        seen: NDArray[np.int64] | None = None,
-    ) -> Drafted:
-        law = on_grid(shaped(logits, self.context.sampling, seen))
-        key = Key(position, Purpose.DRAFT, block)
-        return Drafted(self.context.coins.categorical(key, law.astype(np.float64)), law)
-
-    def pack(self, drafted: Sequence[Drafted]) -> bytes:
-        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
-        numerators = np.array(
-            [token.law[token.rank] for token in drafted if token.law is not None], dtype=np.int64
-        )
-        return pack_draft(ranks, numerators, size=len(self.context.target_ids))
-
-    def settle(self, rejection: bytes, drafted: Drafted, *, position: int) -> int:
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
         size = len(self.context.target_ids)
         try:
             message = decode(HybridRejection, rejection, limit=limits.MAX_REPLY_BODY)
@@ -84,9 +71,7 @@ class HybridDevice(DeviceHalf):
             other > 0 and (token is None or not 0 <= token < self.context.target_size)
         ):
             raise ProtocolError(f"the server's rejection gives V_O mass {other} and token {token}")
-        if drafted.law is None:
-            raise ValueError("a token of `hybrid` carries its law")
-        residual = np.maximum(law - drafted.law / GRID, 0.0)
+        residual = np.maximum(law - q_on_common(drafted), 0.0)
         common = float(residual.sum())
         if common + other <= NEGLIGIBLE:
             residual, common = law, float(law.sum())
@@ -105,22 +90,24 @@ class Hybrid(Method):
     """Hybrid resampling (lossless).
 
     Attributes:
-        law_format: how p on V_C travels after a rejection. "f32" is within a total variation
-            of about 1e-7 of the unrounded law, "f16" within 7e-5 at temperature 1 at half the
-            bytes, "f64" is exact to float64.
+        form: "head_tail" sends the likeliest ids of p and a few drawn ones, "law" all of p
+            on V_C as the paper does.
+        law_format: how probabilities travel. "f32" is within a total variation of about 1e-7
+            of the unrounded law, "f16" within 7e-5 at temperature 1 at half the bytes, "f64"
+            is exact to float64.
     """
 
     name: ClassVar[str] = "hybrid"
     lossless: ClassVar[bool] = True
 
+    form: str = "head_tail"
     law_format: str = "f32"
 
     def __post_init__(self) -> None:
-        if self.law_format not in LAW_FORMATS:
-            raise InvalidRequest(
-                f"law_format {self.law_format!r} is not one of {', '.join(LAW_FORMATS)}",
-                field="law_format",
-            )
+        check_choice("form", self.form, FORMS)
+        check_choice("law_format", self.law_format, LAW_FORMATS)
 
     def device_half(self, context: DeviceContext) -> DeviceHalf:
-        return HybridDevice(context, self.law_format)
+        if self.form == "law":
+            return HybridDevice(context, self.law_format)
+        return HeadTailDevice(context, self.law_format)

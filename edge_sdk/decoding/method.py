@@ -6,8 +6,9 @@ the server makes its own half from the name and the options (`server_app.methods
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -27,10 +28,12 @@ class Drafted:
         rank: its rank in V_C.
         law: numerators of q_i on the grid of 2**-24, int32 [|V_C|]; None where the method
             needs no q.
+        sure: the method keeps it without asking the server.
     """
 
     rank: int
     law: NDArray[np.int32] | None = None
+    sure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,16 @@ class DeviceContext:
         target_size: ids of the target's vocabulary.
         sampling: transforms of the law.
         coins: the device's coins of this generation.
+        seed: seed of the generation.
+        token_keys: noise keys of V_C by rank, uint64 [|V_C|]; computed when asked for.
     """
 
     target_ids: NDArray[np.int64]
     target_size: int
     sampling: Sampling
     coins: Coins
+    seed: int
+    token_keys: Callable[[], NDArray[np.uint64]]
 
 
 class DeviceHalf(ABC):
@@ -79,17 +86,35 @@ class DeviceHalf(ABC):
         """What a verify carries of the block."""
 
     @abstractmethod
-    def settle(self, rejection: bytes, drafted: Drafted, *, position: int) -> int:
-        """Target id that replaces a rejected token.
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
+        """Target id that replaces a rejected token; None if the server must send more.
 
         Args:
             rejection: what the server sent for it.
             drafted: the rejected token.
             position: generated target tokens before it.
+            block: 0 for what came with the verdict, then 1, 2, ... for what was asked for.
 
         Raises:
             ProtocolError: the server's reply is impossible.
         """
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Refuse an option that is none of the choices.
+
+    Raises:
+        InvalidRequest: naming them.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidRequest(f"{name} {value!r} is not one of {', '.join(choices)}", field=name)
+
+
+def is_number(value: object) -> bool:
+    """Whether an option is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,7 @@ class Method(ABC):
     name: ClassVar[str]
     lossless: ClassVar[bool]
     drafts: ClassVar[bool] = True
+    keeps_sure: ClassVar[bool] = False
 
     def options(self) -> dict[str, Any]:
         """Options as the wire carries them."""

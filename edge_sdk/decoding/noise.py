@@ -27,24 +27,27 @@ def _hash(domain: bytes, data: bytes) -> int:
     return int.from_bytes(digest, "little")
 
 
-def token_keys(vocabulary: Vocabulary) -> NDArray[np.uint64]:
-    """Key of each target id [V].
+def token_keys(
+    vocabulary: Vocabulary, ids: NDArray[np.integer] | None = None
+) -> NDArray[np.uint64]:
+    """Key of each target id [V], or of the given ones only.
 
     Ids that a draft of another vocabulary can name have keys that it can compute: the
     bytes for the canonical id of a byte string, the role for the main id of an end role.
     Every other id has a key of its own, since twins must not share noise.
     """
-    keys = np.empty(len(vocabulary), dtype=np.uint64)
-    canonical = vocabulary.canonical
-    for index, piece in enumerate(vocabulary.pieces):
-        if piece and int(canonical[index]) == index:
-            keys[index] = _hash(b"bytes", piece)
+    wanted = range(len(vocabulary)) if ids is None else ids.tolist()
+    canonical, pieces = vocabulary.canonical, vocabulary.pieces
+    ends = {index: role for role in END_ROLES for index in vocabulary.roles.get(role, ())[:1]}
+    keys = []
+    for index in wanted:
+        if index in ends:
+            keys.append(_hash(b"role", ends[index].value.encode()))
+        elif pieces[index] and int(canonical[index]) == index:
+            keys.append(_hash(b"bytes", pieces[index]))
         else:
-            keys[index] = _hash(b"id", struct.pack("<Q", index))
-    for role in END_ROLES:
-        for index in vocabulary.roles.get(role, ())[:1]:
-            keys[index] = _hash(b"role", role.value.encode())
-    return keys
+            keys.append(_hash(b"id", struct.pack("<Q", index)))
+    return np.array(keys, dtype=np.uint64)
 
 
 def row_key(seed: int, position: int) -> np.uint64:

@@ -7,12 +7,35 @@ from dataclasses import fields
 from typing import Any
 
 from edge_sdk.decoding.autoregressive import Autoregressive
+from edge_sdk.decoding.baselines import Full, GreedyResample, TargetResample
+from edge_sdk.decoding.candidates import Candidates
+from edge_sdk.decoding.consultant import Consultant
+from edge_sdk.decoding.coupled import Coupled
 from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.hybrid import Hybrid
+from edge_sdk.decoding.mentored import Mentored
 from edge_sdk.decoding.method import Method
+from edge_sdk.decoding.uncertain import Uncertain
+from edge_sdk.decoding.upload import Upload
 from edge_sdk.errors import InvalidRequest, UnknownMethod
 
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (Hybrid, Greedy, Autoregressive)}
+METHODS: dict[str, type[Method]] = {
+    cls.name: cls
+    for cls in (
+        Hybrid,
+        Candidates,
+        Coupled,
+        Greedy,
+        Consultant,
+        Mentored,
+        Upload,
+        Full,
+        GreedyResample,
+        TargetResample,
+        Uncertain,
+        Autoregressive,
+    )
+}
 
 
 def method_named(name: str, options: Mapping[str, Any] | None = None) -> Method:

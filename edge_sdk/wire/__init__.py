@@ -3,6 +3,8 @@
 from edge_sdk.wire.codec import decode, encode
 from edge_sdk.wire.limits import PROTOCOL_VERSION
 from edge_sdk.wire.messages import (
+    Answer,
+    Ask,
     Extend,
     Extended,
     Finish,
@@ -22,6 +24,8 @@ from edge_sdk.wire.messages import (
 
 __all__ = [
     "PROTOCOL_VERSION",
+    "Answer",
+    "Ask",
     "Extend",
     "Extended",
     "Finish",

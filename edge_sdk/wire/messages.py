@@ -105,8 +105,8 @@ class Open:
         prompt: what the text continues.
         generation: how.
         generated: target ids of the text so far, when a session is taken up again.
-        next_sequence: sequence number of the next verify.
-        state: state of the method to take up again.
+        next_sequence: sequence number of the next request.
+        state: state of the method to take up again (`Verdict.state`).
     """
 
     protocol: int
@@ -138,12 +138,14 @@ class Verify:
 
     Attributes:
         sequence: number of this request in its session.
-        base: target tokens before the first draft, `settled` included.
+        base: target tokens before the first draft, `settled` and `kept` included.
         draft: packed ids, and q where the method needs it (`edge_sdk.wire.packing`).
         settled: token that the device settled after the last rejection.
         parent: sequence number whose full acceptance the block assumes.
         more: a further block follows as if this one were accepted whole, so that no bonus
             is drawn.
+        kept: packed ids of tokens that the device kept without asking, after `settled`; only
+            for methods that allow it.
     """
 
     sequence: int
@@ -152,6 +154,7 @@ class Verify:
     settled: int | None = None
     parent: int | None = None
     more: bool = False
+    kept: bytes = b""
 
     def __post_init__(self) -> None:
         _sequence("sequence", self.sequence)
@@ -170,6 +173,8 @@ class Verdict:
         settled: target id that the server settled after them, if it did.
         finish: a `Finish`.
         rejection: what the device needs to settle the rejected position itself.
+        state: state of the method, where a session needs it to be taken up again.
+        nll: summed -ln p of the tokens this verdict made certain, where the method knows it.
     """
 
     sequence: int
@@ -177,10 +182,40 @@ class Verdict:
     settled: int | None = None
     finish: int = 0
     rejection: bytes | None = None
+    state: float | None = None
+    nll: float | None = None
 
     @property
     def stale(self) -> bool:
         return self.accepted < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask for more to settle the rejected position with.
+
+    Attributes:
+        sequence: number of this request in its session.
+        block: 1, 2, ... since the rejection.
+    """
+
+    sequence: int
+    block: int
+
+    def __post_init__(self) -> None:
+        _sequence("sequence", self.sequence)
+        if not 1 <= self.block <= limits.MAX_BLOCKS:
+            raise InvalidRequest(
+                f"block is {self.block}; it must be within [1, {limits.MAX_BLOCKS}]", field="block"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The further block that was asked for."""
+
+    sequence: int
+    rejection: bytes
 
 
 @dataclass(frozen=True, slots=True)

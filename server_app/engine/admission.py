@@ -8,6 +8,7 @@ import numpy as np
 
 from edge_sdk.errors import BaseMismatch, InvalidRequest
 from edge_sdk.wire import Finish, Verdict, Verify
+from edge_sdk.wire.packing import unpack_ranks
 from server_app.engine.session import Session
 from server_app.engine.work import VerifyWork
 from server_app.target.model import TargetModel
@@ -28,7 +29,8 @@ def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | Ve
         InvalidRequest: a field is out of range, or the text is complete.
     """
     proposal = session.half.read(verify.draft, session.pair)
-    base = len(session.generated) + (verify.settled is not None)
+    kept = _kept(session, verify, target)
+    base = len(session.generated) + (verify.settled is not None) + len(kept)
     if verify.parent is not None:
         if verify.parent >= verify.sequence:
             raise BaseMismatch(
@@ -62,7 +64,28 @@ def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | Ve
         )
     if verify.settled is not None:
         check_tokens((verify.settled,), target, "settled")
-    return VerifyWork(session, verify, proposal)
+    if base >= session.generation.max_tokens:
+        raise BaseMismatch(
+            f"base is {base}, but the text has at most {session.generation.max_tokens} tokens",
+            field="base",
+        )
+    return VerifyWork(session, verify, proposal, kept)
+
+
+def _kept(session: Session, verify: Verify, target: TargetModel) -> list[int]:
+    """Target ids of the tokens that the device kept without asking."""
+    if not verify.kept:
+        return []
+    if not session.half.allows_kept or session.pair is None:
+        raise InvalidRequest(
+            f"method {session.generation.method!r} keeps no token unverified", field="kept"
+        )
+    ids = session.pair.target_ids
+    ranks = unpack_ranks(verify.kept, size=len(ids), field="kept")
+    kept: list[int] = ids[ranks].tolist()
+    if target.vocabulary.end_ids.intersection(kept):
+        raise InvalidRequest("a kept token ends the text, nothing can follow it", field="kept")
+    return kept
 
 
 def check_tokens(tokens: Sequence[int], target: TargetModel, field: str) -> None:

@@ -24,6 +24,7 @@ class Session:
     Attributes:
         generated: target ids of the text, position t at index t.
         awaits_device: the last block was rejected and the device settles the position.
+        asked: further blocks that the device asked for since then.
         last_sequence: number of the last verify that was carried out.
         last_full: whether that one was accepted whole, so that a block may build on it.
     """
@@ -55,6 +56,7 @@ class Session:
         self.generation = generation
         self.half = half
         self.awaits_device = False
+        self.asked = 0
         self.last_sequence = -1
         self.last_full = False
 
@@ -117,6 +119,7 @@ class Session:
     def truncate(self, length: int) -> None:
         """Keep the first `length` generated tokens."""
         del self.generated[length:]
+        self.half.forget()
         self.awaits_device = False
         self.last_full = False
 

@@ -60,9 +60,12 @@ class Prefill(Work):
 class VerifyWork(Work):
     """Verify one block and settle one more token."""
 
-    def __init__(self, session: Session, verify: Verify, proposal: Proposal) -> None:
+    def __init__(
+        self, session: Session, verify: Verify, proposal: Proposal, kept: Sequence[int] = ()
+    ) -> None:
         super().__init__(session)
         self._verify = verify
+        self._kept = kept
         self._proposal = proposal
         self._tokens: Sequence[int] = ()
         self.verdict: Verdict | None = None
@@ -75,8 +78,12 @@ class VerifyWork(Work):
         if not self.started:
             self.started = True
             self._begin = time.perf_counter()
+            session.half.forget()
+            session.asked = 0
             if self._verify.settled is not None:
                 session.commit(self._verify.settled)
+            for token in self._kept:
+                session.commit(token)
             if session.finish(target) == Finish.NONE:
                 self._tokens = self._proposal.tokens[: session.room(target.context)]
         missing = _missing(session, target, session.length - 1)
@@ -133,6 +140,8 @@ class VerifyWork(Work):
             settled=settlement.token,
             finish=int(session.finish(target)),
             rejection=settlement.rejection,
+            state=half.state,
+            nll=half.take_nll(),
         )
         held = session.length - 1
         if session.cache(target).length > held:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
-from edge_sdk.errors import InvalidRequest
+from edge_sdk.errors import BaseMismatch, InvalidRequest
 from edge_sdk.wire.packing import unpack_draft
 from server_app.methods.rows import Rows
 
@@ -35,10 +35,12 @@ class Proposal:
     Attributes:
         tokens: target ids [gamma].
         numerators: q(x_i) on the grid of 2**-24 [gamma], None where the method sends no q.
+        laws: q_i on that grid [gamma] of [|V_C|], where the method sends whole laws.
     """
 
     tokens: Sequence[int]
     numerators: Sequence[int] | None = None
+    laws: Sequence[NDArray[np.int64]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class ServerHalf(ABC):
     """The server's part of one generation."""
 
     carries_q: bool = False
+    carries_laws: bool = False
+    allows_kept: bool = False
 
     def read(self, draft: bytes, pair: Pair | None) -> Proposal:
         """Unpack an untrusted block.
@@ -89,6 +93,31 @@ class ServerHalf(ABC):
     @abstractmethod
     def settle(self, rows: Rows, index: int, *, position: int) -> int:
         """Target id at a position with no draft: the bonus, or the token of an empty block."""
+
+    def more(self, block: int) -> bytes:
+        """What the device asks for to settle the last rejected position, blocks 1, 2, ....
+
+        Raises:
+            BaseMismatch: nothing can be asked for.
+        """
+        raise BaseMismatch("there is nothing to ask for: no rejected position waits for more")
+
+    def forget(self) -> None:
+        """The device settled the last rejected position; drop what was kept for it."""
+        return
+
+    @property
+    def state(self) -> float | None:
+        """What a session needs to be taken up again elsewhere, if anything."""
+        return None
+
+    def resume(self, state: float) -> None:
+        """Take up the state of a lost session."""
+        return
+
+    def take_nll(self) -> float | None:
+        """Summed -ln p of the tokens committed since last asked, where the method knows it."""
+        return None
 
 
 def draw(rows: Rows, index: int, coins: Coins, *, position: int) -> int:

@@ -1,34 +1,25 @@
-"""Server half of `hybrid` (X-CoSD, HR); the mathematics stand in `edge_sdk.decoding.hybrid`.
-
-Accept on the unrounded p with min(1, p(x) / q(x)); on refusal send p on V_C, theta_o and
-one token ~ p on V_O.
-"""
+"""Server half of `hybrid` (X-CoSD, HR); the mathematics stand in `edge_sdk.decoding.hybrid`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
-from edge_sdk.decoding.hybrid import Hybrid, HybridRejection
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.hybrid import HybridRejection
 from edge_sdk.wire import encode
 from edge_sdk.wire.packing import pack_law
-from server_app.methods.base import Pair, Proposal, ServerHalf, Settlement, draw
+from server_app.methods.base import Pair, Proposal, Settlement
+from server_app.methods.head_tail import HeadTailLaw
 from server_app.methods.rows import Rows
+from server_app.methods.speculative import SpeculativeServer
 
 
-class HybridServer(ServerHalf):
-    carries_q = True
+class HybridServer(SpeculativeServer):
+    """The form `law`: on refusal p on V_C, theta_o and one token ~ p on V_O."""
 
-    def __init__(self, method: Hybrid, coins: Coins) -> None:
-        self._format = method.law_format
-        self._coins = coins
-
-    def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
-        if proposal.numerators is None:
-            raise ValueError("a block of `hybrid` carries q")
-        ratio = rows.probability(index, proposal.tokens[index]) * GRID / proposal.numerators[index]
-        return self._coins.bernoulli(Key(position, Purpose.ACCEPT), min(1.0, ratio))
+    def __init__(self, coins: Coins, law_format: str) -> None:
+        super().__init__(coins)
+        self._format = law_format
 
     def reject(
         self, rows: Rows, index: int, proposal: Proposal, pair: Pair, *, position: int
@@ -45,5 +36,27 @@ class HybridServer(ServerHalf):
         )
         return Settlement(rejection=encode(message))
 
-    def settle(self, rows: Rows, index: int, *, position: int) -> int:
-        return draw(rows, index, self._coins, position=position)
+
+class HeadTailServer(SpeculativeServer):
+    """The form `head_tail`: on refusal the head of p and a few tail tokens, more on demand."""
+
+    def __init__(self, coins: Coins, law_format: str) -> None:
+        super().__init__(coins)
+        self._format = law_format
+        self._law: HeadTailLaw | None = None
+
+    def reject(
+        self, rows: Rows, index: int, proposal: Proposal, pair: Pair, *, position: int
+    ) -> Settlement:
+        self._law = HeadTailLaw(
+            rows.law(index), self._coins, position=position, law_format=self._format
+        )
+        return Settlement(rejection=self._law.first())
+
+    def more(self, block: int) -> bytes:
+        if self._law is None:
+            return super().more(block)
+        return self._law.more()
+
+    def forget(self) -> None:
+        self._law = None

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_sdk.decoding.autoregressive import Autoregressive
 from edge_sdk.decoding.coins import Coins
-from edge_sdk.decoding.greedy import Greedy
-from edge_sdk.decoding.hybrid import Hybrid
-from edge_sdk.decoding.method import Method
-from edge_sdk.decoding.registry import method_named
+from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.errors import UnknownMethod
 from edge_sdk.wire import Generation
-from server_app.methods.autoregressive import AutoregressiveServer
 from server_app.methods.base import ServerHalf
+from server_app.methods.candidates import CandidatesServer
+from server_app.methods.consultant import ConsultantServer
+from server_app.methods.coupled import CoupledServer
+from server_app.methods.full import FullServer
 from server_app.methods.greedy import GreedyServer
-from server_app.methods.hybrid import HybridServer
+from server_app.methods.hybrid import HeadTailServer, HybridServer
+from server_app.methods.mentored import MentoredServer
+from server_app.methods.speculative import GreedyResampleServer, TargetResampleServer
+from server_app.methods.upload import UploadServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +40,35 @@ class ServerContext:
     token_keys: NDArray[np.uint64]
 
 
-def _hybrid(method: Method, context: ServerContext) -> ServerHalf:
-    assert isinstance(method, Hybrid)
-    return HybridServer(method, context.coins)
+def _hybrid(method: Any, context: ServerContext) -> ServerHalf:
+    form = HybridServer if method.form == "law" else HeadTailServer
+    return form(context.coins, method.law_format)
 
 
-def _greedy(method: Method, context: ServerContext) -> ServerHalf:
-    return GreedyServer()
-
-
-def _autoregressive(method: Method, context: ServerContext) -> ServerHalf:
+def _coupled(method: Any, context: ServerContext) -> ServerHalf:
     generation = context.generation
-    return AutoregressiveServer(generation.sampling, generation.seed, context.token_keys)
+    return CoupledServer(generation.sampling, generation.seed, context.token_keys)
 
 
-SERVER_HALVES: dict[str, Callable[[Method, ServerContext], ServerHalf]] = {
-    Hybrid.name: _hybrid,
-    Greedy.name: _greedy,
-    Autoregressive.name: _autoregressive,
+SERVER_HALVES: dict[str, Callable[[Any, ServerContext], ServerHalf]] = {
+    "hybrid": _hybrid,
+    "candidates": lambda method, context: CandidatesServer(method, context.coins),
+    "coupled": _coupled,
+    "greedy": lambda method, context: GreedyServer(),
+    "consultant": lambda method, context: ConsultantServer(
+        method, context.generation.sampling, context.coins
+    ),
+    "mentored": lambda method, context: MentoredServer(method, context.coins),
+    "upload": lambda method, context: UploadServer(context.coins),
+    "full": lambda method, context: FullServer(context.coins, method.law_format),
+    "greedy_resample": lambda method, context: GreedyResampleServer(context.coins),
+    "target_resample": lambda method, context: TargetResampleServer(context.coins),
+    "uncertain": lambda method, context: UploadServer(context.coins),
+    "autoregressive": _coupled,
 }
 
 
-def server_half(
-    generation: Generation, token_keys: NDArray[np.uint64], coins: Coins
-) -> ServerHalf:
+def server_half(generation: Generation, token_keys: NDArray[np.uint64], coins: Coins) -> ServerHalf:
     """The server half that a client asked for.
 
     Raises:
@@ -75,4 +83,6 @@ def server_half(
         )
     method = method_named(generation.method, generation.options)
     method.check(generation.sampling)
-    return SERVER_HALVES[generation.method](method, ServerContext(generation, coins, token_keys))
+    half = SERVER_HALVES[generation.method](method, ServerContext(generation, coins, token_keys))
+    half.allows_kept = METHODS[generation.method].keeps_sure
+    return half

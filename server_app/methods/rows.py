@@ -73,6 +73,13 @@ class Rows:
         scaled = self.raw(row).div_(self._sampling.temperature)
         return float((scaled[token] - scaled.logsumexp(0)).exp())
 
+    def raw_log_probability(self, row: int, token: int) -> float:
+        """ln p_row(token) at temperature 1 without any transform but the masks."""
+        wide = torch.promote_types(self._logits.dtype, torch.float32)
+        logits = self._logits[row].to(wide, copy=True)
+        logits[self._masked] = -torch.inf
+        return float(logits[token] - logits.logsumexp(0))
+
     def law(self, row: int) -> torch.Tensor:
         """p_row [V] after every transform. The last one asked for is kept."""
         if self._cached is None or self._cached[0] != row:

@@ -12,6 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.wire import (
+    Ask,
     Extend,
     Generate,
     Generated,
@@ -66,9 +67,16 @@ async def open_session(
 
 @router.post("/sessions/{session_id}/verify", summary="Verify a block of drafted tokens")
 async def verify(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
-    message, data = await body.read(request, Verify, limits.MAX_ROUND_BODY)
+    limit = host.round_limit(owner, session_id)
+    message, data = await body.read(request, Verify, limit)
     reply, seconds = await host.verify(owner, session_id, message, data)
     return body.write(reply, {"server-timing": f"verify;dur={seconds * 1000:.3f}"})
+
+
+@router.post("/sessions/{session_id}/ask", summary="Ask for more to settle a rejection with")
+async def ask(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
+    message, data = await body.read(request, Ask, limits.MAX_ROUND_BODY)
+    return body.write(await host.ask(owner, session_id, message, data))
 
 
 @router.post("/sessions/{session_id}/truncate", summary="Cut the text")

@@ -9,8 +9,9 @@ probabilities of its choices, so the sum over paths is the exact law of the text
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Side
 from edge_sdk.decoding.method import DeviceContext, Method
+from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import SessionLost
@@ -28,6 +30,8 @@ from edge_sdk.sampling import Sampling
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
+    Answer,
+    Ask,
     Finish,
     Generation,
     Open,
@@ -47,10 +51,20 @@ from server_app.target.toy import ToyTarget
 SEED = 11
 
 
-class Fork:
-    """Choices of one run."""
+class Pruned(Exception):
+    """The path has less weight than matters."""
 
-    def __init__(self) -> None:
+
+class Fork:
+    """Choices of one run.
+
+    Rejection sampling may go on for ever with ever smaller probability, so a path is given
+    up when its weight falls below `least`; `lost` sums the weights that were given up.
+    """
+
+    def __init__(self, least: float = 1e-14) -> None:
+        self._least = least
+        self.lost = 0.0
         self._taken: list[tuple[int, int]] = []  # (index of the outcome, how many there are)
         self._depth = 0
         self._known: dict[tuple[Side, Key], tuple[int, bytes]] = {}
@@ -86,6 +100,9 @@ class Fork:
         outcome = int(possible[index])
         self.weight *= float(weights[outcome]) / float(weights.sum())
         self._known[side, key] = (outcome, signature)
+        if self.weight < self._least:
+            self.lost += self.weight
+            raise Pruned
         return outcome
 
 
@@ -102,6 +119,10 @@ class ForkCoins:
 
     def categorical(self, key: Key, weights: NDArray[np.float64]) -> int:
         return self._fork.choose(self._side, key, np.asarray(weights, dtype=np.float64))
+
+    def categoricals(self, keys: Iterable[Key], weights: NDArray[np.float64]) -> Iterator[int]:
+        for key in keys:
+            yield self.categorical(key, weights)
 
 
 class InlineEngine:
@@ -243,11 +264,13 @@ async def _enumerate(
     draft = ToyDraft.from_laws(case.draft_vocabulary, case.draft_laws)
     while True:
         fork.begin()
-        text = await _one_run(case, fork, target, draft, alignment)
-        texts[text] += fork.weight
+        with contextlib.suppress(Pruned):
+            text = await _one_run(case, fork, target, draft, alignment)
+            texts[text] += fork.weight
         paths += 1
         assert paths <= limit, f"{case.name} has more than {limit} paths"
         if not fork.advance():
+            assert fork.lost < 1e-10
             return texts, reference_texts(case, target), paths
 
 
@@ -272,6 +295,8 @@ async def _one_run(
             target_size=len(case.target_vocabulary),
             sampling=case.sampling,
             coins=ForkCoins(fork, Side.DEVICE),
+            seed=SEED,
+            token_keys=lambda: token_keys(case.target_vocabulary, alignment.target_ids),
         )
     )
     rounds = Rounds(
@@ -280,6 +305,7 @@ async def _one_run(
         alignment=alignment,
         target=case.target_vocabulary,
         max_tokens=case.tokens,
+        keeps_sure=case.method.keeps_sure,
     )
     sessions = 0
 
@@ -303,6 +329,12 @@ async def _one_run(
             message = decode(Verify, body, limit=MAX_ROUND_BODY)
             reply, _ = await host.verify("me", str(sessions), message, body)
         return decode(Verdict, reply, limit=MAX_REPLY_BODY)
+
+    async def ask(message: Ask) -> Answer:
+        body = encode(message)
+        for _ in range(2 if plan.lose_replies else 1):
+            reply = await host.ask("me", str(sessions), message, body)
+        return decode(Answer, reply, limit=MAX_REPLY_BODY)
 
     await open_session((), 0)
     sent: list[Block] = []
@@ -330,6 +362,8 @@ async def _one_run(
             await open_session(rounds.generated, block.verify.sequence)
             block = rounds.renewed(block)
         outcome = rounds.receive(await send(block))
+        while outcome.asking:
+            outcome = rounds.answer(await ask(rounds.ask()))
         if outcome.finish != Finish.NONE:
             await host.close("me", str(sessions))
             return tuple(rounds.generated)

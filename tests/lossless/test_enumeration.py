@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 from harness.enumeration import Case, Plan, distance, enumerate_texts
 
+from edge_sdk.decoding.baselines import Full, GreedyResample, TargetResample
+from edge_sdk.decoding.candidates import CandidateBlock, Candidates, CandidatesDevice
+from edge_sdk.decoding.consultant import Consultant
 from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.hybrid import Hybrid, HybridDevice, HybridRejection
-from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted
+from edge_sdk.decoding.mentored import Mentored
+from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
+from edge_sdk.decoding.upload import Upload
 from edge_sdk.draft.toy_text import toy_vocabulary
 from edge_sdk.sampling import Sampling
 from edge_sdk.vocab import TokenRole, Vocabulary
@@ -23,7 +28,8 @@ from server_app.methods.registry import SERVER_HALVES
 from server_app.methods.rows import Rows
 
 END = (TokenRole.END_OF_TEXT,)
-EXACT = Hybrid(law_format="f64")
+EXACT = Hybrid(form="law", law_format="f64")
+COMPACT = Hybrid(form="head_tail", law_format="f64")
 BOUND = 1e-9
 
 
@@ -122,6 +128,131 @@ CASES = [
 ]
 
 
+OTHER_METHODS = [
+    COMPACT,
+    Candidates(k=1, m=1, law_format="f64"),
+    Upload(),
+    Full(law_format="f64"),
+    Mentored(d=0.0),
+]
+
+# Small enough for methods whose rejections take many coins.
+SETTINGS = [
+    case("V_O on both sides", ABC, ABX, tokens=2, plan=Plan(gammas=(1,))),
+    case("same vocabulary", ABC, ABC, tokens=2),
+    case("disjoint but one", ABC, vocabulary(b"xya"), tokens=2),
+    case("sparse", ABC, ABX, tokens=2, target_laws=random_laws(3, 3, zeros=0.5)),
+    case("tiny p", ABC, ABC, tokens=2, target_laws=TINY, plan=Plan(gammas=(1,))),
+    case("end in mid-block", ENDED, ENDED, tokens=3, plan=Plan(gammas=(2,))),
+    case("lost replies", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), lose_replies=True)),
+    case("re-opened", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), reopen=frozenset({1, 2}))),
+    case("pipelined", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), ahead=1)),
+    case(
+        "every transform",
+        ABC,
+        ABX,
+        tokens=2,
+        plan=Plan(gammas=(1,)),
+        sampling=Sampling(repetition_penalty=1.3, temperature=1.4, top_p=0.95, min_p=0.05),
+    ),
+]
+
+
+def label(method: Method) -> str:
+    options = ",".join(f"{name}={value}" for name, value in method.options().items())
+    return f"{method.name}({options})"
+
+
+@pytest.mark.parametrize("method", OTHER_METHODS, ids=label)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_every_lossless_method_has_the_target_law(setting: Case, method: Method) -> None:
+    texts, reference, paths = enumerate_texts(replace(setting, method=method))
+    print(f"{paths} paths")
+    assert distance(texts, reference) < BOUND
+
+
+def one_choice(first: np.ndarray, size: int) -> np.ndarray:
+    """Laws that leave a choice at the first position, after the prompt, and none later."""
+    laws = np.zeros((size + 1, size))
+    laws[:, 1] = 1.0
+    laws[1] = first
+    return laws
+
+
+LONG_LISTS = [
+    case(
+        "choice at the first position",
+        ABC,
+        ABX,
+        target_laws=one_choice(np.array([0.5, 0.3, 0.2]), 3),
+        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        tokens=2,
+        plan=Plan(gammas=(1,)),
+    ),
+    case(
+        "repetitions in a block, no V_O",
+        ABC,
+        ABC,
+        target_laws=one_choice(np.array([0.7, 0.3, 0.0]), 3),
+        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        tokens=2,
+        plan=Plan(gammas=(1,)),
+    ),
+    case(
+        "the same, replies lost",
+        ABC,
+        ABC,
+        target_laws=one_choice(np.array([0.7, 0.3, 0.0]), 3),
+        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        tokens=2,
+        plan=Plan(gammas=(1,), lose_replies=True),
+    ),
+]
+
+
+@pytest.mark.parametrize("setting", LONG_LISTS, ids=str)
+@pytest.mark.parametrize("k", [3, 0])
+def test_candidates_with_long_lists(setting: Case, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_app.methods.candidates._START", 2.0)
+    monkeypatch.setattr("server_app.methods.candidates._LEAST", 1.0)
+    monkeypatch.setattr("server_app.methods.candidates._MOST", 3.0)
+    method = Candidates(k=k, m=2, growth=1, law_format="f64")
+    texts, reference, paths = enumerate_texts(replace(setting, method=method))
+    print(f"{paths} paths")
+    assert distance(texts, reference) < BOUND
+
+
+def test_candidates_without_their_repetitions_fail_the_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Distinct(CandidatesDevice):
+        def settle(
+            self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+        ) -> int | None:
+            if block < 2:
+                message = decode(CandidateBlock, rejection, limit=1 << 20)
+                rejection = encode(replace(message, order=b""))
+            return super().settle(rejection, drafted, position=position, block=block)
+
+    monkeypatch.setattr("edge_sdk.decoding.candidates.CandidatesDevice", Distinct)
+    method = Candidates(k=3, m=2, growth=1, law_format="f64")
+    setting = replace(LONG_LISTS[0], method=method)
+    texts, reference, _ = enumerate_texts(setting)
+    assert distance(texts, reference) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Consultant(epsilon=0.8), GreedyResample(), TargetResample(), Mentored(d=0.05)],
+    ids=label,
+)
+def test_lossy_method_fails_the_proof(method: Method) -> None:
+    setting = case("lossy", ABC, ABX, tokens=2, plan=Plan(gammas=(1,)))
+    texts, reference, _ = enumerate_texts(replace(setting, method=method))
+    assert sum(texts.values()) == pytest.approx(1.0, abs=BOUND)
+    assert distance(texts, reference) > 1e-3
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_text_has_the_target_law(case: Case) -> None:
     texts, reference, _ = enumerate_texts(case)
@@ -131,7 +262,7 @@ def test_text_has_the_target_law(case: Case) -> None:
 
 @pytest.mark.parametrize(("law_format", "bound"), [("f32", 1e-6), ("f16", 2e-3)])
 def test_rounded_law_is_close_and_no_more(law_format: str, bound: float) -> None:
-    rounded = case("rounded", ABCD, ABC, method=Hybrid(law_format=law_format))
+    rounded = case("rounded", ABCD, ABC, method=Hybrid(form="law", law_format=law_format))
     texts, reference, _ = enumerate_texts(rounded)
     assert 1e-12 < distance(texts, reference) < bound
 
@@ -139,20 +270,27 @@ def test_rounded_law_is_close_and_no_more(law_format: str, bound: float) -> None
 class _DrawsFromP(HybridDevice):
     """Replaces a rejected token ~ p instead of ~ max(p - q, 0)."""
 
-    def settle(self, rejection: bytes, drafted: Drafted, *, position: int) -> int:
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
         assert drafted.law is not None
         return super().settle(
-            rejection, replace(drafted, law=np.zeros_like(drafted.law)), position=position
+            rejection,
+            replace(drafted, law=np.zeros_like(drafted.law)),
+            position=position,
+            block=block,
         )
 
 
 class _ForgetsOther(HybridDevice):
     """Never takes the region V_O."""
 
-    def settle(self, rejection: bytes, drafted: Drafted, *, position: int) -> int:
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
         message = decode(HybridRejection, rejection, limit=1 << 20)
         changed = replace(message, other_mass=1e-12)
-        return super().settle(encode(changed), drafted, position=position)
+        return super().settle(encode(changed), drafted, position=position, block=block)
 
 
 class _MisstatesQ(HybridDevice):
@@ -169,7 +307,7 @@ def test_broken_device_half_fails_the_proof(half: type[HybridDevice]) -> None:
         def device_half(self, context: DeviceContext) -> DeviceHalf:
             return half(context, self.law_format)
 
-    broken = case("broken", ABC, ABX, method=Broken(law_format="f64"))
+    broken = case("broken", ABC, ABX, method=Broken(form="law", law_format="f64"))
     texts, reference, _ = enumerate_texts(broken)
     assert distance(texts, reference) > 1e-3
 
@@ -185,7 +323,7 @@ class _AcceptsLikelier(HybridServer):
 
 def test_broken_server_half_fails_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        SERVER_HALVES, "hybrid", lambda method, context: _AcceptsLikelier(method, context.coins)
+        SERVER_HALVES, "hybrid", lambda method, context: _AcceptsLikelier(context.coins, "f64")
     )
     texts, reference, _ = enumerate_texts(case("broken", ABC, ABX))
     assert distance(texts, reference) > 1e-3

@@ -1,0 +1,68 @@
+"""Drafting ~ q, the part that every method with a q shares.
+
+q is the draft's law on V_C, kept on the grid of 2**-24 (`edge_sdk.decoding.laws`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_sdk.decoding.coins import Key, Purpose
+from edge_sdk.decoding.laws import GRID, on_grid, shaped
+from edge_sdk.decoding.method import DeviceHalf, Drafted
+from edge_sdk.errors import ProtocolError
+from edge_sdk.wire.packing import pack_draft
+
+
+class SpeculativeDevice(DeviceHalf):
+    """Drafts ~ q and sends ids with q(x). Leaves settling to the server; a method whose
+    device settles overrides `settle`."""
+
+    def draft(
+        self,
+        logits: NDArray[np.float32],
+        *,
+        position: int,
+        block: int,
+        seen: NDArray[np.int64] | None = None,
+    ) -> Drafted:
+        law = on_grid(shaped(logits, self.context.sampling, seen))
+        key = Key(position, Purpose.DRAFT, block)
+        return Drafted(self.context.coins.categorical(key, law.astype(np.float64)), law)
+
+    def pack(self, drafted: Sequence[Drafted]) -> bytes:
+        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
+        numerators = np.array(
+            [numerators_of(token)[token.rank] for token in drafted], dtype=np.int64
+        )
+        return pack_draft(ranks, numerators, size=len(self.context.target_ids))
+
+    def settle(
+        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
+    ) -> int | None:
+        raise ProtocolError(
+            "the server left a rejected token to the device, which cannot settle it"
+        )
+
+
+class IdsDevice(SpeculativeDevice):
+    """Drafts ~ q and sends ids alone, for methods whose server needs no q."""
+
+    def pack(self, drafted: Sequence[Drafted]) -> bytes:
+        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
+        return pack_draft(ranks, None, size=len(self.context.target_ids))
+
+
+def numerators_of(drafted: Drafted) -> NDArray[np.int32]:
+    """The drafted token's law on the grid [|V_C|]."""
+    if drafted.law is None:
+        raise ValueError("a token of this method carries its law")
+    return drafted.law
+
+
+def q_on_common(drafted: Drafted) -> NDArray[np.float64]:
+    """q [|V_C|] of the row that a token was drafted from."""
+    return numerators_of(drafted) / GRID
