@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from edge_sdk.chat import Message
+from edge_sdk.cli.figures import figures
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.sampling import Sampling
-from edge_sdk.stats import Stats
 from edge_sdk.stream import Stream
 
 if TYPE_CHECKING:
@@ -143,29 +142,6 @@ def _report(stream: Stream) -> None:
     console = Console(stderr=True)
     console.print(table)
     console.print(f"finish: {stream.finish}, seed: {stream.seed}", highlight=False)
-
-
-def figures(runs: list[Stats]) -> Table:
-    """The glossary's figures, one column a run."""
-    table = Table()
-    table.add_column("")
-    for run in runs:
-        table.add_column(run.method, justify="right")
-    rows = [
-        ("tokens", [f"{run.tokens}" for run in runs]),
-        ("tokens/s", [f"{run.tokens_per_second:.1f}" for run in runs]),
-        ("acceptance", [f"{run.acceptance:.3f}" if run.examined else "-" for run in runs]),
-        ("target calls a token", [f"{run.target_calls_per_token:.3f}" for run in runs]),
-        ("bits up a token", [f"{run.up_bits_per_token:,.0f}" for run in runs]),
-        ("bits down a token", [f"{run.down_bits_per_token:,.0f}" for run in runs]),
-        (
-            "V_C",
-            [f"{run.common_vocabulary:,}" if run.common_vocabulary else "-" for run in runs],
-        ),
-    ]
-    for name, cells in rows:
-        table.add_row(name, *cells)
-    return table
 
 
 def _options(given: list[str]) -> dict[str, str | int | float]:

@@ -1,0 +1,32 @@
+"""What generations cost, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from edge_sdk.stats import Stats
+
+
+def figures(runs: Sequence[Stats]) -> Table:
+    """The glossary's figures, one column a run."""
+    table = Table()
+    table.add_column("")
+    for run in runs:
+        table.add_column(run.method, justify="right")
+    rows = [
+        ("tokens", [f"{run.tokens}" for run in runs]),
+        ("tokens/s", [f"{run.tokens_per_second:.1f}" for run in runs]),
+        ("acceptance", [f"{run.acceptance:.3f}" if run.examined else "-" for run in runs]),
+        ("target calls a token", [f"{run.target_calls_per_token:.3f}" for run in runs]),
+        ("bits up a token", [f"{run.up_bits_per_token:,.0f}" for run in runs]),
+        ("bits down a token", [f"{run.down_bits_per_token:,.0f}" for run in runs]),
+        (
+            "V_C",
+            [f"{run.common_vocabulary:,}" if run.common_vocabulary else "-" for run in runs],
+        ),
+    ]
+    for name, cells in rows:
+        table.add_row(name, *cells)
+    return table
