@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from harness.enumeration import Case, InlineEngine, reference_texts
 
-from edge_sdk.decoding.coins import Coins, PrfCoins, Side
+from edge_sdk.decoding.coins import Coins, Key, PrfCoins, Purpose, Side
 from edge_sdk.decoding.hybrid import Hybrid
 from edge_sdk.decoding.method import DeviceContext
+from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_text import toy_vocabulary
@@ -26,6 +27,7 @@ from edge_sdk.sampling import Sampling
 from edge_sdk.vocab import Alignment, TokenRole
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
+    Answer,
     Finish,
     Generation,
     Open,
@@ -66,6 +68,7 @@ def case(name: str, target: bytes, draft: bytes, **changes: object) -> Case:
 CASES = [
     case("one vocabulary", b"abcdefg", b"abcdefg"),
     case("two vocabularies", b"abcdefg", b"gxbyd"),
+    case("whole laws", b"abcdef", b"fbxyd", method=Hybrid(form="law")),
     case("hot", b"abcd", b"bcx", sampling=Sampling(temperature=1.7)),
     case("truncated", b"abcdef", b"fedx", sampling=Sampling(temperature=0.8, top_k=4, top_p=0.9)),
 ]
@@ -82,6 +85,7 @@ async def texts(
     draft = ToyDraft.from_laws(case.draft_vocabulary, case.draft_laws)
     follower = Follower(draft, pair, case.target_vocabulary)
     begin = [int(pair.draft_ids[rank]) for rank in pair.rank_of_target[[1]] if rank >= 0]
+    keys = token_keys(case.target_vocabulary, pair.target_ids)
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(count):
         generation = Generation(
@@ -94,6 +98,8 @@ async def texts(
             target_size=len(case.target_vocabulary),
             sampling=case.sampling,
             coins=device_coins(seed),
+            seed=seed,
+            token_keys=lambda: keys,
         )
         follower.begin(begin)
         rounds = Rounds(
@@ -109,7 +115,12 @@ async def texts(
             assert block is not None
             body = encode(block.verify)
             reply, _ = await host.verify("me", "1", decode(Verify, body, limit=9999), body)
-            finish = rounds.receive(decode(Verdict, reply, limit=99999)).finish
+            outcome = rounds.receive(decode(Verdict, reply, limit=99999))
+            while outcome.asking:
+                ask = rounds.ask()
+                reply = await host.ask("me", "1", ask, encode(ask))
+                outcome = rounds.answer(decode(Answer, reply, limit=99999))
+            finish = outcome.finish
         await host.close("me", "1")
         found[tuple(rounds.generated)] += 1
     return found
@@ -152,11 +163,8 @@ def test_texts_come_as_often_as_the_target_writes_them(case: Case) -> None:
 
 def test_shared_coins_are_found_out() -> None:
     """One uniform for both sides biases the text, and this test can see it."""
-    found = asyncio.run(texts(CASES[0], lambda seed: PrfCoins(seed=seed, side=Side.SERVER), TEXTS))
-    law = law_of(CASES[0])
-    same = deviation(found, law)
-    shared = asyncio.run(texts(CASES[0], _OneUniform, TEXTS))
-    assert deviation(shared, law) > 8 > same
+    shared = asyncio.run(texts(CASES[0], _OneUniform, 1500))
+    assert deviation(shared, law_of(CASES[0])) > 8
 
 
 class _OneUniform(PrfCoins):
@@ -165,7 +173,5 @@ class _OneUniform(PrfCoins):
     def __init__(self, seed: int) -> None:
         super().__init__(seed=seed, side=Side.SERVER)
 
-    def integer(self, key):  # type: ignore[no-untyped-def]
-        from edge_sdk.decoding.coins import Key, Purpose
-
+    def integer(self, key: Key) -> int:
         return super().integer(Key(key.position, Purpose.ACCEPT))

@@ -19,7 +19,7 @@ from edge_sdk.chat import ROLES, Message
 from edge_sdk.errors import InvalidRequest, MalformedMessage, MessageTooLarge
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generated, Generation, Open, Prompt, Verdict, Verify, decode, encode
-from edge_sdk.wire.limits import MAX_SEQUENCE, MAX_TOKENS
+from edge_sdk.wire.limits import MAX_BLOCKS, MAX_SEQUENCE, MAX_TOKENS
 
 LIMIT = 1 << 20
 MESSAGES = [
@@ -27,7 +27,7 @@ MESSAGES = [
     for name in wire.__all__
     if dataclasses.is_dataclass(value := getattr(wire, name)) and name != "Finish"
 ]
-COUNTS = {"sequence", "base", "parent", "length", "next_sequence", "block"}
+COUNTS = {"sequence", "base", "parent", "length", "next_sequence"}
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 SAMPLINGS = st.builds(
     Sampling,
@@ -67,6 +67,8 @@ def fields(hint: Any, name: str) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.lists(fields(arguments[0], name)).map(tuple)
     if hint is int:
+        if name == "block":
+            return st.integers(1, MAX_BLOCKS)
         return st.integers(0, MAX_SEQUENCE) if name in COUNTS else INTEGERS
     plain: dict[Any, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
