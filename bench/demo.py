@@ -13,11 +13,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.compare import (
     DEFAULT_GAMMA,
@@ -29,15 +28,16 @@ from bench.compare import (
     warm_up,
 )
 from bench.models import DRAFT, TARGET, open_draft, prepare_pair
+from bench.program import run
 from bench.prompts import FOUR_PROMPTS
 from bench.server import ServerProcess
-from bench.terminal import legend, show
+from bench.terminal import legend, show, steps
 from edge_sdk.cli.app import one_line
 from edge_sdk.cli.figures import figures
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS
 from edge_sdk.draft.model import DraftModel
-from edge_sdk.errors import CosdError, EmptyPrompt
+from edge_sdk.errors import EmptyPrompt
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire.limits import MAX_DRAFT
 
@@ -157,7 +157,7 @@ async def _measure(
         )
         comparisons = []
         for method, temperature in (("hybrid", TEMPERATURE), ("greedy", 0.0)):
-            with _bar(f"{method}, temperature {temperature:g}", runs_each) as (bars, task):
+            with steps(f"{method}, temperature {temperature:g}", runs_each) as advance:
                 comparisons.append(
                     await compare(
                         client,
@@ -165,7 +165,7 @@ async def _measure(
                         temperature=temperature,
                         prompts=FOUR_PROMPTS,
                         tokens=tokens,
-                        advance=lambda bars=bars, task=task: bars.advance(task),  # type: ignore[misc]
+                        advance=advance,
                     )
                 )
             console.print(comparisons[-1].table())
@@ -191,13 +191,6 @@ def report(sampling: Comparison, greedy: Comparison, *, common_vocabulary: int) 
 
 
 @contextmanager
-def _bar(name: str, total: int) -> Iterator[tuple[Progress, Any]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
-        yield bars, bars.add_task(name, total=total)
-
-
-@contextmanager
 def _sigterm_unwinds() -> Iterator[None]:
     """SIGTERM leaves blocks as Ctrl-C does, so that the server is stopped."""
 
@@ -211,18 +204,5 @@ def _sigterm_unwinds() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def main() -> int:
-    """Run the command. 0 done, 1 an error of this project, 130 interrupted."""
-    try:
-        app(prog_name="python -m bench.demo", standalone_mode=True)
-    except CosdError as error:
-        print(f"error: {error.message} ({error.code})", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(app, "bench.demo"))

@@ -1,11 +1,13 @@
-"""A text on the terminal as it settles."""
+"""What a person sees: a text as it settles, and how far a measurement is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from edge_sdk.rounds import Origin
@@ -41,6 +43,15 @@ async def show(stream: Stream, console: Console) -> None:
                 painter.add(piece)
     finally:
         painter.close()
+
+
+@contextmanager
+def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on the error stream; the function yielded moves it by one step."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
+        task = bars.add_task(name, total=total)
+        yield lambda: bars.advance(task)
 
 
 class _Painter:
