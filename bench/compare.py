@@ -74,12 +74,19 @@ class Comparison:
         return max(self.drafted, key=self.speedup)
 
     def table(self) -> Table:
-        """A row a gamma. Milliseconds a round: all, drafting, server, and the rest."""
-        table = Table(title=f"{self.method}, temperature {self.temperature:g}")
-        names = ["gamma", "ms/token", "alone", "speedup", "acceptance", "calls/token"]
-        names += ["bits up", "bits down", "ms/round", "draft", "server", "rest"]
-        for name in names:
-            table.add_column(name, justify="right")
+        """A row a gamma. Milliseconds a token with the method and alone beside it, then
+        milliseconds a round: all, drafting, server, and the rest."""
+        table = Table(
+            title=f"{self.method}, temperature {self.temperature:g}; speed against the server "
+            f"alone\nms a token, per-token traffic in bits, ms a round",
+            box=None,
+            padding=(0, 1),
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        names = ["gamma", "ms", "alone", "speed", "accept", "calls", "up", "down"]
+        for name in [*names, "round", "draft", "server", "rest"]:
+            table.add_column(name, justify="right", no_wrap=True)
         for gamma, tally in self.drafted.items():
             rounds = max(tally.total("rounds"), 1.0) / 1e3
             draft, server = tally.total("draft_seconds"), tally.total("server_seconds")

@@ -101,13 +101,19 @@ class Rows:
         if 0 < sampling.top_k < logits.shape[0]:
             kth = logits.topk(sampling.top_k).values[-1]
             logits = logits.masked_fill_(logits < kth, -torch.inf)
-        law = logits.softmax(0)
+        law = _normalised(logits.softmax(0))
         if sampling.top_p < 1:
             law = _nucleus(law, sampling.top_p)
         if sampling.min_p > 0:
             law = law.masked_fill(law < sampling.min_p * law.max(), 0)
-            law = law / law.sum()
+            law = _normalised(law)
         return law
+
+
+def _normalised(law: torch.Tensor) -> torch.Tensor:
+    """NOTE: a float32 softmax of 262,144 ids sums to 1 within 1e-5 only, since its own sum is
+    in float32."""
+    return law / law.sum(dtype=torch.float64).to(law.dtype)
 
 
 def _nucleus(law: torch.Tensor, mass: float) -> torch.Tensor:
@@ -119,4 +125,4 @@ def _nucleus(law: torch.Tensor, mass: float) -> torch.Tensor:
     count = int((sums < mass).sum()) + 1
     cut = torch.zeros_like(law)
     cut[ids[:count]] = values[:count]
-    return cut / cut.sum()
+    return _normalised(cut)
