@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+# ln of the largest b. An id that only p has keeps at least p/b, so where p is below about
+# d / 690 there the divergence stays under d: no float64 is small enough.
+_LOG_LARGEST: Final = 690.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +69,22 @@ class _Sorted:
         self.q_sum = np.concatenate([[0.0], np.cumsum(q)])
         self.gain = np.concatenate([[0.0], np.cumsum(p * np.log(self.ratio))])
 
-    def excess(self, a: float) -> float:
-        """Sum of max(q - p/a, 0) over ids with p > 0."""
-        if a <= 0:
-            return 0.0
-        n = int(np.searchsorted(self.ratio, a))
-        return float(self.q_sum[n] - self.p_sum[n] / a)
+    def raised(self, b: float) -> float:
+        """Sum of max(p/b - q, 0)."""
+        n = int(np.searchsorted(self.ratio, b))
+        p_from = float(self.p_sum[-1] - self.p_sum[n]) + self.p_alone
+        return max(0.0, p_from / b - float(self.q_sum[-1] - self.q_sum[n]))
 
-    def solve_b(self, mass: float) -> float:
-        """b >= 1 with sum of max(p/b - q, 0) = mass."""
-        p_from = self.p_sum[-1] - self.p_sum + self.p_alone
-        q_from = self.q_sum[-1] - self.q_sum
-        if mass <= 0:
-            # No id may be raised: b is the largest ratio.
-            return np.inf if self.p_alone > 0 else float(self.ratio[-1])
-        # With the ids from n on raised, b = p_from / (mass + q_from); n is the first whose
-        # ratio is at least that b.
-        b = p_from / (mass + q_from)
-        n = int(np.argmax(np.append(self.ratio, np.inf) >= b))
-        return float(max(1.0, b[n]))
+    def lowered(self, mass: float) -> tuple[float, float]:
+        """a and `kept` that take `mass` off q: first off the ids without p, then, with all of
+        those gone, sum of max(q - p/a, 0) = mass - q_alone."""
+        if mass <= self.q_alone:
+            return 0.0, 1 - mass / self.q_alone if self.q_alone > 0 else 1.0
+        rest = mass - self.q_alone
+        # What an a equal to each ratio would take; a lies below the first that takes enough.
+        taken = self.q_sum[:-1] - self.p_sum[:-1] / self.ratio
+        n = int(np.searchsorted(taken, rest))
+        return min(1.0, float(self.p_sum[n]) / float(self.q_sum[n] - rest)), 0.0
 
     def divergence(self, a: float, b: float) -> float:
         """KL(p || clip(q, p/b, p/a))."""
@@ -107,8 +110,9 @@ def mentored_law(
         d: largest KL(p || final) in nats.
         tolerance: how far from d the solution may be.
 
-    KL(p || q) <= d keeps q as it is. Otherwise the divergence falls from KL(p || q) to 0 as
-    first `kept` goes from 1 to 0 and then a from 0 to 1; b follows from the sum.
+    KL(p || q) <= d keeps q as it is. Otherwise the divergence grows with b, from 0 at b = 1;
+    a follows from the sum. (Searching for a instead would leave b ill-determined where little
+    mass is raised, such as V_O.)
     """
     if d <= 0:
         return MentoredLaw(1.0, 1.0, 0.0, 0.0)
@@ -117,21 +121,20 @@ def mentored_law(
     if whole <= d:
         return MentoredLaw(0.0, np.inf, 1.0, whole)
 
-    def at(a: float, kept: float) -> MentoredLaw:
-        b = parts.solve_b((1 - kept) * parts.q_alone + parts.excess(a))
+    def at(log_b: float) -> MentoredLaw:
+        b = math.exp(log_b)
+        a, kept = parts.lowered(parts.raised(b))
         return MentoredLaw(a, b, kept, parts.divergence(a, b))
 
-    by_kept = at(0.0, 0.0).divergence <= d
-    # `low` is too far from the target, `high` is within d.
-    low, high = (1.0, 0.0) if by_kept else (0.0, 1.0)
-    best = at(0.0, high) if by_kept else at(high, 0.0)
-    for _ in range(200):
+    low, high = 0.0, _LOG_LARGEST if parts.p_alone > 0 else math.log(parts.ratio[-1])
+    best = MentoredLaw(1.0, 1.0, 0.0, 0.0)
+    while d - best.divergence > tolerance:
         middle = (low + high) / 2
-        tried = at(0.0, middle) if by_kept else at(middle, 0.0)
-        if tried.divergence <= d:
-            high, best = middle, tried
-        else:
-            low = middle
-        if d - best.divergence <= tolerance:
+        if not low < middle < high:
             break
+        tried = at(middle)
+        if tried.divergence <= d:
+            low, best = middle, tried
+        else:
+            high = middle
     return best
