@@ -80,24 +80,33 @@ def _check_lengths(data: bytes) -> None:
     unpacker.skip()
 
 
+_FIELDS: dict[Any, list[tuple[str, Any]]] = {}
+
+
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        values = [getattr(value, field.name) for field in fields]
-        while values and _is_default(fields[len(values) - 1], values[-1]):
-            values.pop()
-        return [_plain(item) for item in values]
-    if isinstance(value, tuple | list):
+    kind = type(value)
+    if kind is tuple or kind is list:
         return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+    if not dataclasses.is_dataclass(value):
+        return value
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = [(field.name, _default(field)) for field in _fields(kind)]
+    values = [getattr(value, name) for name, _ in fields]
+    while values and values[-1] == fields[len(values) - 1][1]:
+        values.pop()
+    return [_plain(item) for item in values]
 
 
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """What a field holds if it is left out; `MISSING`, which equals nothing, if it may not be."""
     if field.default_factory is not dataclasses.MISSING:
-        return bool(value == field.default_factory())
-    return field.default is not dataclasses.MISSING and bool(value == field.default)
+        return field.default_factory()
+    return field.default
+
+
+def _fields(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls)
 
 
 _READERS: dict[Any, _Read] = {}
@@ -117,7 +126,7 @@ def _new_message_reader(cls: Any) -> _Read:
             _reader(hints[field.name]),
             field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
         )
-        for field in dataclasses.fields(cls)
+        for field in _fields(cls)
     ]
 
     def read(value: Any, where: str) -> Any:

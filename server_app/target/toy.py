@@ -210,7 +210,9 @@ class ToyTarget(TargetModel):
             out.append(torch.from_numpy(stacked).to(self._dtype))
         if chunks:
             self.passes += 1
-            time.sleep(max(0.0, self._seconds_per_pass - (time.monotonic() - begin)))
+            left = self._seconds_per_pass - (time.monotonic() - begin)
+            if left > 0:
+                time.sleep(left)
         return out
 
     def rollback(self, sequence: TargetSequence, length: int) -> None:

@@ -337,31 +337,36 @@ async def _one_run(
         return decode(Answer, reply, limit=MAX_REPLY_BODY)
 
     await open_session((), 0)
-    sent: list[Block] = []
+
+    async def deliver(block: Block) -> Verdict:
+        if number not in plan.reopen or rounds.in_flight > 1:
+            return await send(block)
+        await host.close("me", str(sessions))
+        try:
+            await send(block)
+        except SessionLost:
+            pass
+        else:
+            raise AssertionError("a closed session answered")
+        await open_session(rounds.generated, block.verify.sequence)
+        return await send(rounds.renewed(block))
+
+    # The server answers at once; the device reads the answers one by one, as late as it may.
+    unread: list[Verdict] = []
     number = 0
+    more = True
     while True:
-        while len(sent) < 1 + plan.ahead:
-            if sent and not sent[-1].verify.more:
-                break
+        while more and len(unread) < 1 + plan.ahead:
             gamma = plan.gammas[min(number, len(plan.gammas) - 1)]
-            if sent and plan.stop_after_ahead:
+            if unread and plan.stop_after_ahead:
                 gamma = 0
-            block = rounds.next_block(gamma, more=len(sent) < plan.ahead)
+            block = rounds.next_block(gamma, more=len(unread) < plan.ahead)
             assert block is not None
-            sent.append(block)
             number += 1
-        block = sent.pop(0)
-        if number in plan.reopen and not block.doomed and not sent:
-            await host.close("me", str(sessions))
-            try:
-                await send(block)
-            except SessionLost:
-                pass
-            else:
-                raise AssertionError("a closed session answered")
-            await open_session(rounds.generated, block.verify.sequence)
-            block = rounds.renewed(block)
-        outcome = rounds.receive(await send(block))
+            unread.append(await deliver(block))
+            more = block.verify.more
+        outcome = rounds.receive(unread.pop(0))
+        more = not unread or more
         while outcome.asking:
             outcome = rounds.answer(await ask(rounds.ask()))
         if outcome.finish != Finish.NONE:

@@ -146,7 +146,15 @@ SETTINGS = [
     case("end in mid-block", ENDED, ENDED, tokens=3, plan=Plan(gammas=(2,))),
     case("lost replies", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), lose_replies=True)),
     case("re-opened", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), reopen=frozenset({1, 2}))),
-    case("pipelined", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), ahead=1)),
+    case(
+        "pipelined",
+        ABC,
+        ABX,
+        tokens=2,
+        plan=Plan(gammas=(1,), ahead=1),
+        target_laws=random_laws(3, 3, zeros=0.5),
+        draft_laws=random_laws(4, 3, zeros=0.5),
+    ),
     case(
         "every transform",
         ABC,
@@ -181,11 +189,11 @@ def one_choice(first: np.ndarray, size: int) -> np.ndarray:
 
 LONG_LISTS = [
     case(
-        "choice at the first position",
+        "repetitions in a block, V_O",
         ABC,
         ABX,
-        target_laws=one_choice(np.array([0.5, 0.3, 0.2]), 3),
-        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        target_laws=one_choice(np.array([0.6, 0.0, 0.4]), 3),
+        draft_laws=one_choice(np.array([0.3, 0.0, 0.7]), 3),
         tokens=2,
         plan=Plan(gammas=(1,)),
     ),
@@ -194,7 +202,7 @@ LONG_LISTS = [
         ABC,
         ABC,
         target_laws=one_choice(np.array([0.7, 0.3, 0.0]), 3),
-        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        draft_laws=one_choice(np.array([0.2, 0.8, 0.0]), 3),
         tokens=2,
         plan=Plan(gammas=(1,)),
     ),
@@ -203,7 +211,7 @@ LONG_LISTS = [
         ABC,
         ABC,
         target_laws=one_choice(np.array([0.7, 0.3, 0.0]), 3),
-        draft_laws=one_choice(np.array([0.2, 0.3, 0.5]), 3),
+        draft_laws=one_choice(np.array([0.2, 0.8, 0.0]), 3),
         tokens=2,
         plan=Plan(gammas=(1,), lose_replies=True),
     ),
@@ -211,13 +219,15 @@ LONG_LISTS = [
 
 
 @pytest.mark.parametrize("setting", LONG_LISTS, ids=str)
-@pytest.mark.parametrize("k", [3, 0])
-def test_candidates_with_long_lists(setting: Case, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("k", "tokens"), [(3, 1), (2, 2), (0, 2)])
+def test_candidates_with_long_lists(
+    setting: Case, k: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("server_app.methods.candidates._START", 2.0)
     monkeypatch.setattr("server_app.methods.candidates._LEAST", 1.0)
-    monkeypatch.setattr("server_app.methods.candidates._MOST", 3.0)
+    monkeypatch.setattr("server_app.methods.candidates._MOST", 2.0)
     method = Candidates(k=k, m=2, growth=1, law_format="f64")
-    texts, reference, paths = enumerate_texts(replace(setting, method=method))
+    texts, reference, paths = enumerate_texts(replace(setting, method=method, tokens=tokens))
     print(f"{paths} paths")
     assert distance(texts, reference) < BOUND
 
@@ -235,8 +245,8 @@ def test_candidates_without_their_repetitions_fail_the_proof(
             return super().settle(rejection, drafted, position=position, block=block)
 
     monkeypatch.setattr("edge_sdk.decoding.candidates.CandidatesDevice", Distinct)
-    method = Candidates(k=3, m=2, growth=1, law_format="f64")
-    setting = replace(LONG_LISTS[0], method=method)
+    method = Candidates(k=2, m=2, growth=1, law_format="f64")
+    setting = replace(LONG_LISTS[0], method=method, tokens=1)
     texts, reference, _ = enumerate_texts(setting)
     assert distance(texts, reference) > 1e-3
 
