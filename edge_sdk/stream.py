@@ -126,9 +126,12 @@ class Stream:
         self._cancelled.set()
         pieces = None if self._pieces is None else self._pieces()
         self._held = None
-        if pieces is not None and not cast("AsyncGeneratorType[Piece, None]", pieces).ag_running:
+        elsewhere = (
+            pieces is not None and cast("AsyncGeneratorType[Piece, None]", pieces).ag_running
+        )
+        if pieces is not None and not elsewhere:
             await pieces.aclose()
-        elif self._began and not self._client.closed:
+        elif self._began and not (elsewhere and self._client.closed):
             # It is ending in another task, or the loop that left it is about to end it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):

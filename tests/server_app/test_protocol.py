@@ -506,9 +506,20 @@ async def test_streams_of_one_session_at_once_lose_no_token() -> None:
             assert [token.token for token in stream[:-1]] == ids[: len(stream) - 1]
 
 
+async def test_streams_at_once_do_not_write_past_the_end() -> None:
+    async with in_process(seconds_per_pass=0.01) as raw:
+        path = await raw.open(method="autoregressive", sampling=GREEDY, max_tokens=2, pair_id=None)
+        (session,) = (item.session for item in raw.host._sessions._held.values())
+        await asyncio.gather(*[raw.send("POST", f"{path}/generate", Generate(0)) for _ in range(4)])
+        last = frames((await raw.send("POST", f"{path}/generate", Generate(0))).content)
+        await raw.host.engine.call(lambda: None)
+        assert session.generated == greedy_ids(raw.target, PROMPT, 2)
+        assert [token.token for token in last] == session.generated
+
+
 async def test_truncate_during_a_stream_ends_it() -> None:
-    async with in_process(seconds_per_pass=0.001) as raw:
-        path = await raw.open(method="autoregressive", sampling=GREEDY, max_tokens=60, pair_id=None)
+    async with in_process(seconds_per_pass=0.02) as raw:
+        path = await raw.open(method="autoregressive", sampling=GREEDY, max_tokens=20, pair_id=None)
         (session,) = (item.session for item in raw.host._sessions._held.values())
         task = asyncio.create_task(raw.send("POST", f"{path}/generate", Generate(0)))
         await until(lambda: len(session.generated) > 5)
@@ -516,7 +527,7 @@ async def test_truncate_during_a_stream_ends_it() -> None:
         assert reply.status_code == 200
         assert frames((await task).content)[-1].error == "sequence_conflict"
         tokens = frames((await raw.send("POST", f"{path}/generate", Generate(0))).content)
-        assert [token.token for token in tokens] == greedy_ids(raw.target, PROMPT, 60)
+        assert [token.token for token in tokens] == greedy_ids(raw.target, PROMPT, 20)
 
 
 async def test_a_draining_server_ends_streams_and_opens_nothing() -> None:

@@ -309,6 +309,17 @@ async def test_closing_the_client_ends_a_text_that_nobody_reads(server: Serving)
     await until(lambda: server.sessions == 0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+async def test_closing_the_client_after_leaving_the_loop_closes_the_session(
+    server: Serving, method: str
+) -> None:
+    await until(lambda: server.sessions == 0)
+    async with connected(server, related_draft()) as client:
+        async for _ in client.generate(PROMPT, method=method, sampling=GREEDY, max_tokens=3000):
+            break
+    assert server.sessions == 0
+
+
 async def test_streams_that_are_never_read(server: Serving) -> None:
     async with connected(server, related_draft()) as client:
         client.generate(PROMPT)
