@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edge_sdk.decoding.noise import gumbel_argmax, row_key
+from edge_sdk.decoding.noise import row_key
 from edge_sdk.sampling import Sampling
 from server_app.methods.base import Pair, Proposal, ServerHalf, Settlement
+from server_app.methods.noise import SharedNoise
 from server_app.methods.rows import Rows
 
 
@@ -15,10 +13,10 @@ class CoupledServer(ServerHalf):
     """Keeps x_i while it equals y_i = argmax log p_i + g_i, and settles y. `autoregressive`
     is the same without drafts, so the same seed gives the same text."""
 
-    def __init__(self, sampling: Sampling, seed: int, keys: NDArray[np.uint64]) -> None:
+    def __init__(self, sampling: Sampling, seed: int, noise: SharedNoise) -> None:
         self._greedy = sampling.greedy
         self._seed = seed
-        self._keys = keys
+        self._noise = noise
         self._last: tuple[int, int] | None = None
 
     def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
@@ -35,7 +33,6 @@ class CoupledServer(ServerHalf):
         if self._greedy:
             token = rows.argmax(index)
         else:
-            key = row_key(self._seed, position)
-            token = gumbel_argmax(rows.law_array(index), self._keys, key)
+            token = self._noise.argmax(rows.law(index), row_key(self._seed, position))
         self._last = (position, token)
         return token

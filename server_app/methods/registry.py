@@ -21,6 +21,7 @@ from server_app.methods.full import FullServer
 from server_app.methods.greedy import GreedyServer
 from server_app.methods.hybrid import HeadTailServer, HybridServer
 from server_app.methods.mentored import MentoredServer
+from server_app.methods.noise import SharedNoise
 from server_app.methods.speculative import GreedyResampleServer, TargetResampleServer
 from server_app.methods.upload import UploadServer
 
@@ -47,7 +48,8 @@ def _hybrid(method: Any, context: ServerContext) -> ServerHalf:
 
 def _coupled(method: Any, context: ServerContext) -> ServerHalf:
     generation = context.generation
-    return CoupledServer(generation.sampling, generation.seed, context.token_keys)
+    noise = SharedNoise(context.token_keys)
+    return CoupledServer(generation.sampling, generation.seed, noise)
 
 
 SERVER_HALVES: dict[str, Callable[[Any, ServerContext], ServerHalf]] = {
