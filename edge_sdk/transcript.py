@@ -52,7 +52,8 @@ class Transcript:
                 break
             taken.append(token)
             text += self._stop.feed(self._decoder.feed(token.data))
-            self._ends.append(self._decoder.characters)
+            # A character whose first bytes came with this token ends after it.
+            self._ends.append(self._decoder.characters + bool(self._decoder.pending))
         return self._release(text, taken)
 
     def close(self) -> Piece:

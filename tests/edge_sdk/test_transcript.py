@@ -67,3 +67,10 @@ def test_any_cut_gives_the_same_text(pieces: list[bytes]) -> None:
         else:
             assert transcript.stopped
             assert not any(text in transcript.text for text in stop)
+
+
+def test_half_of_the_stop_strings_first_character_is_not_kept() -> None:
+    transcript = Transcript(["€"])
+    transcript.feed(tokens(b"a", b"\xe2\x82", b"\xac!"))
+    assert transcript.stopped
+    assert transcript.tokens_kept == 1
