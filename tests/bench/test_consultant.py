@@ -66,7 +66,9 @@ def test_both_ways_to_find_epsilon_are_compared_at_both_gammas() -> None:
 
 
 def test_the_last_line_is_json_and_the_two_sums_agree(tmp_path: Path) -> None:
-    problems = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(98764, 98768)]
+    problems = [
+        {"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(98764, 98768)
+    ]
     file = tmp_path / "gsm8k.jsonl"
     file.write_text("\n".join(json.dumps(each) for each in problems), encoding="utf-8")
     command = [sys.executable, "-m", "bench.consultant", "--target", "toy:1", "--draft", "toy:2"]
