@@ -137,6 +137,9 @@ class Serving:
     async def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
         await server.serve(sockets=[listener])
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]
+        await asyncio.sleep(0.01)
 
     def stop(self, *, hard: bool = False) -> None:
         """Stop serving; `hard` drops open connections, as a crash would."""

@@ -78,7 +78,8 @@ async def test_a_session_that_is_lost_is_opened_again(server: Serving, method: s
         async for _ in stream:
             await client.transport.close_session(stream._session_id)
     assert [token.id for token in stream.tokens] == greedy_ids(server.target, PROMPT, TOKENS)
-    assert stream.stats.reopened > 3
+    # A stream of the server's has tokens on the way when its session goes.
+    assert stream.stats.reopened >= (1 if method == "autoregressive" else 4)
     assert stream.finish == "length"
 
 
