@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
-from edge_sdk.errors import InvalidRequest, PreparationError
+from edge_sdk.errors import InvalidRequest, PreparationError, UnsupportedModel
 from export.backends.base import ExportBackend
+from export.progress import Progress
 
-DEFAULT_BACKEND = "optimum"
+AUTO = "auto"
+DEFAULT_BACKEND = AUTO
 BACKENDS: dict[str, tuple[str, str]] = {
+    "fused": ("export.backends.fused_backend", "FusedBackend"),
     "optimum": ("export.backends.optimum_backend", "OptimumBackend"),
 }
+BACKEND_CHOICES = (AUTO, *BACKENDS)
+_FASTEST_FIRST = ("fused", "optimum")
 
 
 def check_backend(name: str) -> None:
     """Raise `InvalidRequest` for a name that is no backend."""
-    if name not in BACKENDS:
+    if name != AUTO and name not in BACKENDS:
         raise InvalidRequest(
-            f"{name!r} is no export backend; use one of {', '.join(BACKENDS)}", field="backend"
+            f"{name!r} is no export backend; use one of {', '.join(BACKEND_CHOICES)}",
+            field="backend",
         )
 
 
 def load_backend(name: str) -> ExportBackend:
-    """The backend of a name.
+    """The backend of a name, which is not `auto`.
 
     Raises:
         InvalidRequest: there is none.
@@ -39,3 +46,35 @@ def load_backend(name: str) -> ExportBackend:
         ) from error
     assert isinstance(backend, ExportBackend)
     return backend
+
+
+def make_graph(
+    name: str, source: Path, work: Path, *, context: int, progress: Progress
+) -> tuple[Path, str]:
+    """The fp32 graph of a model, by one backend or, with `auto`, by the fastest that can.
+
+    Args:
+        name: a backend, or `auto`.
+        source, work, context, progress: see `ExportBackend.export`.
+
+    Returns:
+        the graph, and the name of the backend that made it.
+
+    Raises:
+        CosdError: as `ExportBackend.export`; with `auto`, as its last backend.
+    """
+    for candidate in _FASTEST_FIRST[:-1] if name == AUTO else ():
+        folder = work / candidate
+        folder.mkdir()
+        try:
+            graph = load_backend(candidate).export(
+                source, folder, context=context, progress=progress
+            )
+        except UnsupportedModel as error:
+            progress.note(f"The backend {candidate} is passed over: {error.message}")
+        else:
+            progress.note(f"The graph was made by the backend {candidate}.")
+            return graph, candidate
+    chosen = _FASTEST_FIRST[-1] if name == AUTO else name
+    graph = load_backend(chosen).export(source, work, context=context, progress=progress)
+    return graph, chosen

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from export.backend_registry import BACKENDS, DEFAULT_BACKEND
+from export.backend_registry import BACKEND_CHOICES, DEFAULT_BACKEND
 from export.console import TerminalProgress
 from export.packaged import PACKAGED_MODELS
 from export.pipeline import WEIGHT_BITS, export_draft
@@ -38,7 +38,11 @@ def export(
         ),
     ] = None,
     backend: Annotated[
-        str, typer.Option(help=f"What makes the ONNX graph: {', '.join(BACKENDS)}.")
+        str,
+        typer.Option(
+            help=f"What makes the ONNX graph: {', '.join(BACKEND_CHOICES)}. "
+            "`auto` takes the fastest that can export the model exactly."
+        ),
     ] = DEFAULT_BACKEND,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a draft folder that is at OUT already.")
@@ -65,7 +69,8 @@ def export(
     size = sum(entry.bytes for entry in manifest.files.values())
     console.print(
         f"{out}: {manifest.architecture}, {manifest.bits}-bit weights, {size / 1e6:,.0f} MB, "
-        f"{manifest.logits_width:,} tokens, context {manifest.context:,}",
+        f"{manifest.logits_width:,} tokens, context {manifest.context:,}, "
+        f"graph by {manifest.backend}",
         markup=False,
         highlight=False,
     )

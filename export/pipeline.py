@@ -9,7 +9,7 @@ from pathlib import Path
 from edge_sdk.draft.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edge_sdk.errors import InvalidRequest, PreparationError
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
-from export.backend_registry import DEFAULT_BACKEND, check_backend, load_backend
+from export.backend_registry import DEFAULT_BACKEND, check_backend, make_graph
 from export.chat_format import read_chat_format
 from export.home import locked, model_home, new_folder, prepared_folder, require_space
 from export.packaged import PACKAGED_MODELS
@@ -42,7 +42,7 @@ def export_draft(
         out: folder to make.
         bits: bits a weight: 4, 8, 16 or 32.
         context: most tokens a text can hold; default and most: what the model was built for.
-        backend: what makes the graph.
+        backend: what makes the graph; `auto` takes the fastest that can.
         force: a draft folder at `out` gives way, when the new one is whole.
         progress: told of each stage.
 
@@ -179,8 +179,8 @@ def _export(
         chat = read_chat_format(checkpoint.folder)
     scratch = work / "scratch"
     scratch.mkdir()
-    graph = load_backend(backend).export(
-        checkpoint.folder, scratch, context=length, progress=progress
+    graph, maker = make_graph(
+        backend, checkpoint.folder, scratch, context=length, progress=progress
     )
     quantise_weights(graph, work / GRAPH_NAME, bits=bits, progress=progress)
     shutil.rmtree(scratch)
@@ -200,7 +200,7 @@ def _export(
             prefix_ids=prefix_ids,
             chat=chat,
             files={path.name: FileEntry.of(path) for path in sorted(work.iterdir())},
-            backend=backend,
+            backend=maker,
             versions=versions(),
         )
         manifest.write(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -14,9 +13,9 @@ from tokenizers import Tokenizer
 
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.model import DraftModel
-from edge_sdk.draft.onnx_cache import KeyValueCache
+from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
-from edge_sdk.draft.onnx_session import default_threads, open_session, run_failures
+from edge_sdk.draft.onnx_session import default_threads, open_session
 from edge_sdk.draft.text import DraftText
 from edge_sdk.draft.token_list import TokenList
 from edge_sdk.draft.tokenizer_text import TokenizerText
@@ -24,8 +23,6 @@ from edge_sdk.errors import InvalidRequest, ManifestMismatch, ModelError, ModelF
 from edge_sdk.vocab import TokenRole, Vocabulary, read_tokenizer
 
 TOKENIZER_NAME = "tokenizer.json"
-_MOST_ROWS = 256  # of a prefill pass, so that attention scores stay small
-_LOGITS_BYTES = 32 << 20  # of a prefill pass over a graph that computes all rows of logits
 
 
 class OnnxDraft(DraftModel):
@@ -52,19 +49,12 @@ class OnnxDraft(DraftModel):
                 f"the graph gives {graph.width} logits and the manifest says {width}: they belong "
                 "to different exports, so export the model again"
             )
-        self._session: onnxruntime.InferenceSession | None = session
-        self._graph = graph
         self._vocabulary = vocabulary
         self._text = text
         self._context = context
         self._tokens = TokenList(width=width, context=context)
-        self._cache = KeyValueCache(graph.cache)
+        self._decoder = Decoder(session, graph, width=width, context=context)
         self._logits: NDArray[np.float32] | None = None  # after the last id, once computed
-        row_bytes = width * np.dtype(graph.logits_dtype).itemsize
-        rows = _LOGITS_BYTES // row_bytes if graph.every_row else _MOST_ROWS
-        self._most_rows = max(1, min(rows, _MOST_ROWS))
-        self._running: onnxruntime.RunOptions | None = None
-        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None, spin: bool = True) -> Self:
@@ -142,28 +132,26 @@ class OnnxDraft(DraftModel):
             raise InvalidRequest("the draft holds no id: append a prompt first", field="ids")
         if self._logits is None:
             # A row of logits belongs to a token of the pass, so the last one is always in it.
-            self._cache.keep(count - 1)
-            while (pending := count - self._cache.length) > self._most_rows:
-                self._pass(self._most_rows)
-            self._logits = self._pass(pending)
+            decoder, ids = self._decoder, self._tokens.ids
+            decoder.keep(count - 1)
+            while count - decoder.length > decoder.most_rows:
+                decoder.extend(ids[decoder.length : decoder.length + decoder.most_rows])
+            self._logits = decoder.extend(ids[decoder.length :])
         return self._logits.copy()
 
     def rewind(self, length: int) -> None:
         before = len(self._tokens)
         self._tokens.rewind(length)
         if length != before:
-            self._cache.keep(length)
+            self._decoder.keep(length)
             self._logits = None
 
     def cancel(self) -> None:
         """Stop the pass that is running, if one is; safe from any thread."""
-        with self._lock:
-            if self._running is not None:
-                self._running.terminate = True
+        self._decoder.cancel()
 
     def close(self) -> None:
-        self._session = None
-        self._cache.free()
+        self._decoder.close()
         self._logits = None
 
     def __enter__(self) -> Self:
@@ -183,45 +171,3 @@ class OnnxDraft(DraftModel):
             raise ModelFolderInvalid(
                 f"{graph} was loaded but a first pass did not succeed: {error.message}"
             ) from error
-
-    def _pass(self, count: int) -> NDArray[np.float32]:
-        """Compute the next `count` ids after the cache; logits [V_D] after the last of them."""
-        if self._session is None:
-            raise ModelError("the draft model is closed; open it again")
-        graph, start = self._graph, self._cache.length
-        end = start + count
-        binding = self._session.io_binding()
-        feeds = [(graph.ids, self._tokens.ids[start:end])]
-        if graph.mask is not None:
-            feeds.append((graph.mask, [1] * end))
-        if graph.positions is not None:
-            feeds.append((graph.positions, list(range(start, end))))
-        arrays = {feed.name: np.array([values], dtype=feed.dtype) for feed, values in feeds}
-        rows = count if graph.every_row else 1
-        logits = np.empty((1, rows, len(self._vocabulary)), graph.logits_dtype)
-        with run_failures(f"a draft pass over tokens {start} to {end - 1}"):
-            for name, array in arrays.items():
-                binding.bind_cpu_input(name, array)
-            self._cache.bind(binding, count)
-            binding.bind_output(
-                graph.logits, "cpu", 0, graph.logits_dtype, logits.shape, logits.ctypes.data
-            )
-            self._run(self._session, binding)
-        row: NDArray[np.float32] = logits[0, -1].astype(np.float32)
-        if not np.isfinite(row.max()):
-            raise ModelError(
-                f"the draft's logits after {end} tokens are not numbers (NaN or infinite); the "
-                "weights are damaged or overflow in their type, so export the model again"
-            )
-        self._cache.advance(count)
-        return row
-
-    def _run(self, session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding) -> None:
-        options = onnxruntime.RunOptions()
-        with self._lock:
-            self._running = options
-        try:
-            session.run_with_iobinding(binding, options)
-        finally:
-            with self._lock:
-                self._running = None

@@ -19,6 +19,14 @@ _DTYPES: dict[str, type[np.generic]] = {
     "tensor(int32)": np.int32,
 }
 
+_FEEDS = {
+    "input_ids": 2,
+    "attention_mask": 2,
+    "position_ids": 2,
+    "seqlens_k": 1,
+    "total_sequence_length": 0,
+}  # names of integer inputs with their ranks
+
 
 class NodeArg(Protocol):
     """Input or output of an onnxruntime session."""
@@ -30,10 +38,23 @@ class NodeArg(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """An integer input [1, n]."""
+    """An integer input."""
 
     name: str
     dtype: type[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Inputs that tell GroupQueryAttention how much of a longer cache counts.
+
+    Attributes:
+        last: `seqlens_k` [1], tokens after the pass less one.
+        total: `total_sequence_length`, a scalar, tokens after the pass.
+    """
+
+    last: Feed
+    total: Feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +95,9 @@ class DecoderGraph:
         ids: token ids [1, n].
         mask: attention mask [1, past + n], if the graph wants one.
         positions: position ids [1, n], if the graph wants them.
+        lengths: given if keys and values lie in buffers longer than the text, past and present
+            in the same one; None where the graph takes as many rows as there are tokens and
+            returns longer ones.
         cache: keys and values of all layers.
         logits: output name.
         logits_dtype: float32 or float16.
@@ -84,6 +108,7 @@ class DecoderGraph:
     ids: Feed
     mask: Feed | None
     positions: Feed | None
+    lengths: Lengths | None
     cache: tuple[CacheSlot, ...]
     logits: str
     logits_dtype: type[np.generic]
@@ -103,9 +128,10 @@ class DecoderGraph:
         for node in inputs:
             if len(node.shape) > 2 and _is_cache(node):
                 past.append(node)
-            elif node.name in ("input_ids", "attention_mask", "position_ids"):
-                if len(node.shape) != 2 or node.type not in ("tensor(int64)", "tensor(int32)"):
-                    raise _unsupported("input", node, "two-dimensional integers are expected")
+            elif node.name in _FEEDS:
+                rank = _FEEDS[node.name]
+                if len(node.shape) != rank or node.type not in ("tensor(int64)", "tensor(int32)"):
+                    raise _unsupported("input", node, f"integers of rank {rank} are expected")
                 feeds[node.name] = Feed(node.name, _DTYPES[node.type])
             else:
                 raise _unsupported("input", node, "nothing is known to feed it")
@@ -120,12 +146,23 @@ class DecoderGraph:
             ids=feeds["input_ids"],
             mask=feeds.get("attention_mask"),
             positions=feeds.get("position_ids"),
+            lengths=_lengths(feeds),
             cache=tuple(_slot(a, b) for a, b in _pairs(past, present)),
             logits=logits.name,
             logits_dtype=_DTYPES[logits.type],
             width=width if isinstance(width, int) else None,
             every_row=rows != 1,
         )
+
+
+def _lengths(feeds: dict[str, Feed]) -> Lengths | None:
+    last, total = feeds.get("seqlens_k"), feeds.get("total_sequence_length")
+    if (last is None) != (total is None):
+        raise UnsupportedModel(
+            "the graph has one of the inputs seqlens_k and total_sequence_length without the "
+            "other; export the model with another backend"
+        )
+    return None if last is None or total is None else Lengths(last, total)
 
 
 def _is_cache(node: NodeArg) -> bool:

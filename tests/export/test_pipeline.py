@@ -284,7 +284,7 @@ def test_export_with_optimum_computes_what_the_model_computes(
     from transformers import AutoModelForCausalLM
 
     out = tmp_path / "draft"
-    manifest = export_draft(tiny_checkpoint, out, bits=32)
+    manifest = export_draft(tiny_checkpoint, out, bits=32, backend="optimum")
     manifest.check_files(out, digests=True)
     session = ort.InferenceSession(str(out / manifest.graph), providers=["CPUExecutionProvider"])
     ids = np.array([[5, 17, 42, 99, 3]], dtype=np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.draft import onnx as _onnx
+from edge_sdk.draft import onnx_decoder as _decoder
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import (
     InvalidRequest,
@@ -22,6 +23,7 @@ from edge_sdk.errors import (
 
 Folder = Callable[..., Path]
 onnx_module: Any = _onnx
+decoder_module: Any = _decoder
 
 
 @pytest.fixture
@@ -33,13 +35,13 @@ def draft(exported: Any) -> Iterator[OnnxDraft]:
 def spy(draft: OnnxDraft, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens of each pass from now on."""
     passes: list[int] = []
-    run = draft._pass
+    run = draft._decoder.extend
 
-    def record(count: int) -> Any:
-        passes.append(count)
-        return run(count)
+    def record(ids: list[int]) -> Any:
+        passes.append(len(ids))
+        return run(ids)
 
-    monkeypatch.setattr(draft, "_pass", record)
+    monkeypatch.setattr(draft._decoder, "extend", record)
     return passes
 
 
@@ -108,10 +110,10 @@ def test_graphs_with_all_rows_of_logits_take_small_pieces(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setattr(onnx_module, "_LOGITS_BYTES", 10 * 4 * 272)
+    monkeypatch.setattr(decoder_module, "_LOGITS_BYTES", 10 * 4 * 272)
     read = onnx_module.DecoderGraph.read
     with OnnxDraft.open(exported.folder, threads=1) as draft:
-        assert draft._most_rows == 256
+        assert draft._decoder.most_rows == 256
     monkeypatch.setattr(
         onnx_module.DecoderGraph,
         "read",
@@ -119,7 +121,7 @@ def test_graphs_with_all_rows_of_logits_take_small_pieces(
     )
     session = onnx_module.open_session(exported.folder / "model.onnx", threads=1, spin=False)
     wide = OnnxDraft(session, vocabulary=draft.vocabulary, text=draft.text, context=384)
-    assert wide._most_rows == 10
+    assert wide._decoder.most_rows == 10
 
 
 def test_last_logits_are_kept_and_may_be_written(draft: OnnxDraft) -> None:
@@ -208,8 +210,8 @@ def test_failed_passes_lose_no_ids(draft: OnnxDraft, monkeypatch: pytest.MonkeyP
             options.terminate = True
             return options
 
-    real = onnx_module.onnxruntime.RunOptions
-    monkeypatch.setattr(onnx_module.onnxruntime, "RunOptions", Stopped)
+    real = decoder_module.onnxruntime.RunOptions
+    monkeypatch.setattr(decoder_module.onnxruntime, "RunOptions", Stopped)
     with pytest.raises(ModelError, match="onnxruntime"):
         draft.next_logits()
     monkeypatch.undo()
@@ -235,7 +237,7 @@ def test_cancelling_from_another_thread(bag_folder: Folder) -> None:
 
         session: Any = Session()
         binding: Any = None
-        thread = threading.Thread(target=lambda: draft._run(session, binding))
+        thread = threading.Thread(target=lambda: draft._decoder._run(session, binding))
         thread.start()
         assert entered.wait(10)
         draft.cancel()

@@ -1,0 +1,64 @@
+"""A fused graph beside the model it was made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.draft.onnx_decoder import Decoder
+from edge_sdk.draft.onnx_graph import DecoderGraph
+from edge_sdk.draft.onnx_session import default_threads, open_session
+from edge_sdk.errors import UnsupportedModel
+from export.backends.fused_shape import DecoderShape
+
+# Largest difference of two logits, relative to the spread of the row; both sides are fp32.
+_MOST = 1e-3
+_LENGTH = 24
+
+
+def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
+    """Compare logits of an fp32 graph and of the model on a few random tokens.
+
+    The text goes in as a prompt, token by token, and after a rewind by several at once.
+
+    Returns:
+        the largest difference of two logits, relative to the spread of its row.
+
+    Raises:
+        UnsupportedModel: they differ.
+    """
+    import torch
+
+    length = min(_LENGTH, len(shape.cosines))
+    ids = np.random.default_rng(0).integers(0, shape.vocabulary, length).tolist()
+    with torch.no_grad():
+        rows = model(torch.tensor([ids])).logits[0].numpy()
+    session = open_session(path, threads=default_threads(), spin=False)
+    graph = DecoderGraph.read(session.get_inputs(), session.get_outputs())
+    decoder = Decoder(session, graph, width=shape.vocabulary, context=length)
+    worst = 0.0
+
+    def extend(until: int) -> None:
+        nonlocal worst
+        row, expected = decoder.extend(ids[decoder.length : until]), rows[until - 1]
+        spread = float(expected.max() - expected.min()) or 1.0
+        worst = max(worst, float(np.abs(row - expected).max()) / spread)
+
+    try:
+        extend(max(1, length // 3))
+        while decoder.length < length:
+            extend(decoder.length + 1)
+        decoder.keep(length // 2)
+        extend(length)
+        decoder.keep(length - 1)
+        extend(length)
+    finally:
+        decoder.close()
+    if not worst <= _MOST:
+        raise UnsupportedModel(
+            f"the fused graph does not compute what the model computes (logits differ by "
+            f"{worst:.2g} of their spread, {_MOST:g} are allowed); use the backend optimum"
+        )
+    return worst
