@@ -41,7 +41,7 @@ from edge_sdk.wire import (
 from server_app.host import Host
 from server_app.target.toy import ToyTarget
 
-TEXTS = 4000
+TEXTS = 3000
 END = (TokenRole.END_OF_TEXT,)
 
 

@@ -129,7 +129,7 @@ async def test_session_ids_have_one_form(raw: Raw, session: str) -> None:
     [
         (opening(protocol=2), "invalid_request", "protocol 2"),
         (opening(pair_id="0" * 64), "unknown_vocabulary", "register"),
-        (opening(method="magic"), "unknown_method", ", ".join(SERVER_HALVES)),
+        (opening(method="magic"), "unknown_method", "it offers hybrid, "),
         (opening(options={"beam": 3}), "invalid_request", "no option 'beam'"),
         (opening(options={"law_format": "f8"}), "invalid_request", "law_format"),
         (opening(method="greedy", sampling=Sampling()), "invalid_request", "temperature"),
@@ -596,7 +596,7 @@ async def test_two_thousand_sessions_leave_nothing(raw: Raw) -> None:
 async def test_the_card_the_table_and_what_is_not_there(raw: Raw) -> None:
     card = (await raw.send("GET", "/v1/models")).json()
     assert card["models"][0]["vocabulary_fingerprint"] == VOCABULARY.fingerprint
-    assert card["methods"] == list(SERVER_HALVES)
+    assert set(card["methods"]) == set(SERVER_HALVES)
     table = await raw.send("GET", f"/v1/vocabularies/{VOCABULARY.fingerprint}")
     assert type(VOCABULARY).from_bytes(table.content).fingerprint == VOCABULARY.fingerprint
     assert error(await raw.send("GET", "/v1/vocabularies/0")) == (404, "not_found")
