@@ -13,6 +13,10 @@ PROMPTS: Final[tuple[str, ...]] = (
     '"Where have you been?" asked Anna. "I waited for an hour."\n"I am sorry," said Tom,',
     "Ingredients:\n- 2 cups of flour\n- 1 teaspoon of salt\n- 3 eggs\n\nDirections:\n1.",
     "The court held that the contract was void because the seller had failed to",
+    "Dear Ms. Baker,\n\nThank you for your letter of 3 March 2021. I am writing to",
+    "Q: A train travels 60 miles in 1.5 hours. What is its average speed?\nA:",
+    "<html>\n<head>\n<title>Contact us</title>\n</head>\n<body>\n",
+    "Once upon a time there was an old king who had three daughters. The youngest",
 )
 # Short enough a choice to be repeated for every gamma: prose, numbers, code, German.
 FOUR_PROMPTS: Final = PROMPTS[:4]

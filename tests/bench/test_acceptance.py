@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.acceptance import measure
+from bench.overlap import measure
 from bench.prompts import PROMPTS
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_text import toy_byte_vocabulary
@@ -79,7 +79,7 @@ def test_the_real_pair_overlaps(gemma_folder: Path, smollm2_draft_folder: Path) 
     draft = open_draft(str(smollm2_draft_folder))
     numbers = [prompt for prompt in PROMPTS if any(c.isdigit() for c in prompt)]
     try:
-        overall = measure(target, draft, temperature=0.7, tokens=24)
+        overall = measure(target, draft, temperature=0.7, prompts=PROMPTS, tokens=24)
         digits = measure(target, draft, temperature=0.7, prompts=numbers, tokens=24)
     finally:
         draft.close()
