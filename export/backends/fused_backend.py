@@ -41,6 +41,7 @@ class FusedBackend(ExportBackend):
 
 def _load(source: Path) -> Any:
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
@@ -60,17 +61,25 @@ def _load(source: Path) -> Any:
             f"the weights of {source} are quantised already; export the original model"
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
             dtype=torch.float32,
             local_files_only=True,
             attn_implementation="eager",
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelFolderInvalid(
             f"{source} is not a readable model ({_first_line(error)}); fetch the model again"
         ) from error
+    # transformers makes up what a file lacks.
+    if loading["missing_keys"]:
+        missing = sorted(loading["missing_keys"])
+        raise ModelFolderInvalid(
+            f"the weights of {source} lack {len(missing)} tensors ({', '.join(missing[:3])}); "
+            "fetch the model again"
+        )
     return model.eval()
 
 

@@ -105,10 +105,10 @@ def _rotations(
 
 
 def _windows(config: Any) -> tuple[int, ...]:
-    window = getattr(config, "sliding_window", None) or -1
+    window = int(getattr(config, "sliding_window", None) or -1)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
-        return (window,) * config.num_hidden_layers
+        return (window,) * int(config.num_hidden_layers)
     table = {"full_attention": -1, "sliding_attention": window}
     unknown = set(kinds) - set(table)
     if unknown:

@@ -88,7 +88,7 @@ def _config(kind: str) -> Any:
         "eos_token_id": 260,
         "pad_token_id": 260,
     }
-    if kind == "llama":
+    if kind != "gemma3":
         return LlamaConfig(**sizes)
     return Gemma3TextConfig(
         **{**sizes, "num_key_value_heads": 1},
@@ -98,12 +98,12 @@ def _config(kind: str) -> Any:
     )
 
 
-@pytest.fixture(scope="session", params=["llama", "gemma3"])
+@pytest.fixture(scope="session", params=["llama", "gemma3", "fused"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from export.backends.optimum_backend import OptimumBackend
+    from export.backend_registry import make_graph
     from export.progress import NoProgress
     from export.quantise import quantise_weights
 
@@ -111,7 +111,8 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(_config(request.param)).eval()
     model.save_pretrained(source)
-    graph = OptimumBackend().export(
+    graph, _ = make_graph(
+        "fused" if request.param == "fused" else "optimum",
         source,
         tmp_path_factory.mktemp(f"{request.param}-work"),
         context=CONTEXT,

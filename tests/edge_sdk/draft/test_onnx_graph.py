@@ -79,6 +79,21 @@ def test_what_is_read() -> None:
     assert other.width is None
 
 
+LAST = Node("seqlens_k", "tensor(int32)", [1])
+TOTAL = Node("total_sequence_length", "tensor(int32)", [])
+
+
+def test_graphs_on_shared_buffers_are_told_by_their_lengths() -> None:
+    graph = DecoderGraph.read(
+        [IDS, LAST, TOTAL, cache("past.0.key")], [LOGITS, cache("present.0.key")]
+    )
+    assert graph.lengths is not None
+    assert (graph.lengths.last.name, graph.lengths.last.dtype) == ("seqlens_k", np.int32)
+    assert graph.lengths.total.name == "total_sequence_length"
+    plain = DecoderGraph.read([IDS, cache("past.0.key")], [LOGITS, cache("present.0.key")])
+    assert plain.lengths is None
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "word"),
     [
@@ -88,7 +103,10 @@ def test_what_is_read() -> None:
         ([IDS, cache("p")], [cache("q")], "logits"),
         ([IDS, cache("p", heads="heads")], [LOGITS, cache("q")], "length must be open"),
         ([IDS, cache("p")], [LOGITS, cache("q", kind="tensor(float16)")], "does not continue"),
-        ([IDS, Node("seqlens_k", "tensor(int32)", [1])], [LOGITS], "seqlens_k"),
+        ([IDS, LAST, cache("p")], [LOGITS, cache("q")], "without the other"),
+        ([IDS, TOTAL, cache("p")], [LOGITS, cache("q")], "without the other"),
+        ([IDS, Node("seqlens_k", "tensor(int32)", [1, 1])], [LOGITS], "seqlens_k.*rank 1"),
+        ([IDS, Node("beams", "tensor(int32)", [1])], [LOGITS], "beams"),
         ([IDS, Node("attention_mask", "tensor(bool)", [1, "n"])], [LOGITS], "attention_mask"),
         ([IDS, Node("x", "tensor(bfloat16)", [1, 2, "n", 8])], [LOGITS], "bfloat16"),
     ],
