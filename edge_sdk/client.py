@@ -27,7 +27,8 @@ from edge_sdk.errors import CosdError, EmptyPrompt, InvalidRequest
 from edge_sdk.home import cosd_home
 from edge_sdk.peer import Card, fetch_vocabulary, register
 from edge_sdk.sampling import Sampling
-from edge_sdk.stream import Request, Stream
+from edge_sdk.session import Request
+from edge_sdk.stream import Stream
 from edge_sdk.transport import HttpTransport, Retry, Timeouts
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.vocab.stop import StopStrings

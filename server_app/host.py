@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from edge_sdk.decoding.coins import Coins, PrfCoins, Side
@@ -16,9 +15,7 @@ from edge_sdk.decoding.registry import method_named
 from edge_sdk.errors import (
     BaseMismatch,
     CosdError,
-    EmptyPrompt,
     InvalidRequest,
-    PromptTooLong,
     SequenceConflict,
     ServerFault,
     ServerUnavailable,
@@ -31,14 +28,12 @@ from edge_sdk.wire import (
     Ask,
     Extend,
     Extended,
-    Finish,
     Generate,
     Generated,
     Generation,
     Open,
     Opened,
     PairRegistered,
-    Prompt,
     RegisterPair,
     Truncate,
     Truncated,
@@ -55,6 +50,8 @@ from server_app.engine.store import Held, PairStore, SessionStore
 from server_app.engine.work import Prefill, VerifyWork, Work
 from server_app.methods.base import Pair, ServerHalf
 from server_app.methods.registry import SERVER_HALVES, server_half
+from server_app.prompt_ids import prompt_ids, too_long
+from server_app.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
 
@@ -140,22 +137,22 @@ class Host:
         pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
         half = self._half(message.generation)
         check_tokens(message.generated, self.target, "generated")
-        prompt_ids = await self._prompt_ids(message.prompt)
+        ids = await prompt_ids(message.prompt, self.target)
         if message.state is not None:
             half.resume(message.state)
         session = Session(
-            prompt_ids=prompt_ids,
+            prompt_ids=ids,
             generation=message.generation,
             half=half,
             pair=pair,
             generated=message.generated,
         )
         if session.length > self.target.context:
-            raise PromptTooLong(self._too_long(session.length), field="generated")
+            raise too_long(session.length, self.target, "generated")
         # Another request for the same id may have come while the prompt was read.
         if (reply := self._opened_before(owner, session_id, digest)) is not None:
             return reply
-        reply = encode(Opened(prompt_tokens=len(prompt_ids), context=self.target.context))
+        reply = encode(Opened(prompt_tokens=len(ids), context=self.target.context))
         held = Held(session, Ledger(message.next_sequence), digest, reply)
         for evicted in self._sessions.add(owner, session_id, held):
             self._release(evicted.session)
@@ -195,7 +192,7 @@ class Host:
             spent = time.perf_counter() - begin
             return encode(work.verdict)
 
-        with _in_use(held):
+        with held.in_use():
             return await held.ledger.once(message.sequence, body, carry_out), spent
 
     async def ask(self, owner: str, session_id: str, message: Ask, body: bytes) -> bytes:
@@ -220,7 +217,7 @@ class Host:
             session.asked = message.block
             return encode(Answer(message.sequence, data))
 
-        with _in_use(held):
+        with held.in_use():
             return await held.ledger.once(message.sequence, body, carry_out)
 
     def round_limit(self, owner: str, session_id: str) -> int:
@@ -250,7 +247,7 @@ class Host:
             await self._trim(session, session.length - 1)
             return encode(Truncated(length=message.length))
 
-        with _in_use(held):
+        with held.in_use():
             return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
 
     async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
@@ -263,80 +260,34 @@ class Host:
         async def carry_out() -> bytes:
             self._still_here(owner, session_id, held)
             half = self._half(message.generation)
-            prompt_ids = await self._prompt_ids(message.prompt)
+            ids = await prompt_ids(message.prompt, self.target)
             session = held.session
-            shared = session.extend(prompt_ids, message.generation, half)
+            shared = session.extend(ids, message.generation, half)
             reused = await self._trim(session, min(shared, session.length - 1))
             self._prefill(session)
-            return encode(Extended(prompt_tokens=len(prompt_ids), reused=reused))
+            return encode(Extended(prompt_tokens=len(ids), reused=reused))
 
-        with _in_use(held):
+        with held.in_use():
             return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
 
-    async def generate(
+    def generate(
         self, owner: str, session_id: str, message: Generate
     ) -> AsyncGenerator[Generated, None]:
-        """Decode on the server alone, token by token, from `base` on.
-
-        A client whose stream broke asks again with the tokens it has; the same positions
-        give the same tokens.
+        """Decode on the server alone, token by token, from `base` on; see `TokenStream`.
 
         Raises:
             SessionLost: no such session.
-            InvalidRequest: the session has another method.
-            BaseMismatch: the text is shorter than `base`.
+            InvalidRequest, BaseMismatch: see `TokenStream`.
         """
         held = self._sessions.get(owner, session_id)
-        session = held.session
-        if session.generation.method != "autoregressive":
-            raise InvalidRequest(
-                f"the session's method is {session.generation.method!r}; a stream needs "
-                f"'autoregressive'",
-                field="method",
-            )
-        if message.base > len(session.generated):
-            raise BaseMismatch(
-                f"base is {message.base}, but the text has {len(session.generated)} tokens",
-                field="base",
-            )
-        return self._stream(owner, session_id, held, message.base)
 
-    async def _stream(
-        self, owner: str, session_id: str, held: Held, base: int
-    ) -> AsyncGenerator[Generated, None]:
-        with _in_use(held):
-            held.stream += 1
-            stream = held.stream
-            position = base
-            while True:
-                # A client that goes away leaves the token under way to whoever asks next.
-                token = await asyncio.shield(self._token(owner, session_id, held, stream, position))
-                if token is not None:
-                    yield token
-                if token is None or token.finish:
-                    return
-                position += 1
-                if self.draining:
-                    raise ServerUnavailable("the server is going down; open the session again")
+        async def run(work: VerifyWork) -> None:
+            await self._run(owner, session_id, work)
 
-    async def _token(
-        self, owner: str, session_id: str, held: Held, stream: int, position: int
-    ) -> Generated | None:
-        """The token at a position of the text, decoded if it is the next one; None past the
-        end."""
-        session = held.session
-        async with held.turn:
-            if held.stream != stream:
-                raise SequenceConflict("another request took this stream over")
-            if position == len(session.generated):
-                if session.finish(self.target) != Finish.NONE:
-                    return None
-                verify = Verify(sequence=0, base=position)
-                work = VerifyWork(session, verify, session.half.read(b"", None))
-                await self._run(owner, session_id, work)
-            last = position == len(session.generated) - 1
-            finish = session.finish(self.target) if last else Finish.NONE
-            return Generated(session.generated[position], int(finish))
+        stream = TokenStream(
+            held, message.base, self.target, run=run, draining=lambda: self.draining
+        )
+        return stream.tokens()
 
     async def close(self, owner: str, session_id: str) -> None:
         """Forget a session; one that is not there is closed already."""
@@ -359,32 +310,6 @@ class Host:
 
     def _half(self, generation: Generation) -> ServerHalf:
         return server_half(generation, self._token_keys, self._coins(generation.seed))
-
-    async def _prompt_ids(self, prompt: Prompt) -> list[int]:
-        if prompt.ids is not None:
-            check_tokens(prompt.ids, self.target, "prompt.ids")
-            ids = list(prompt.ids)
-        elif prompt.messages is not None:
-            if not prompt.messages:
-                raise EmptyPrompt("the chat has no messages", field="prompt.messages")
-            ids = await asyncio.to_thread(self.target.render, prompt.messages)
-        else:
-            if not prompt.text:
-                raise EmptyPrompt(
-                    "the prompt is empty; give at least one character", field="prompt"
-                )
-            ids = await asyncio.to_thread(self.target.encode, prompt.text)
-        if not ids:
-            raise EmptyPrompt("the prompt has no tokens for this target", field="prompt")
-        if len(ids) >= self.target.context:
-            raise PromptTooLong(self._too_long(len(ids)), field="prompt")
-        return ids
-
-    def _too_long(self, length: int) -> str:
-        return (
-            f"{length} tokens of prompt and text leave no room in the target's context of "
-            f"{self.target.context}; shorten the prompt"
-        )
 
     def _still_here(self, owner: str, session_id: str, held: Held) -> None:
         if self._sessions.find(owner, session_id) is not held:
@@ -428,13 +353,3 @@ def _alone(held: Held, carry_out: Callable[[], Awaitable[bytes]]) -> Callable[[]
             return await carry_out()
 
     return in_turn
-
-
-@contextmanager
-def _in_use(held: Held) -> Iterator[None]:
-    held.busy += 1
-    try:
-        yield
-    finally:
-        held.busy -= 1
-        held.used = time.monotonic()

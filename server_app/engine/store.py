@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from edge_sdk.errors import ServerUnavailable, SessionLost, UnknownVocabulary
@@ -35,6 +37,16 @@ class Held:
     busy: int = 0
     stream: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the session from being evicted while a request is in progress."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            self.used = time.monotonic()
 
 
 class SessionStore:

@@ -94,7 +94,7 @@ async def extend(request: Request, owner: Owner, host: HostOf, session_id: Sessi
 @router.post("/sessions/{session_id}/generate", summary="Decode on the server alone, streamed")
 async def generate(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
     message, _ = await body.read(request, Generate, limits.MAX_ROUND_BODY)
-    tokens = await host.generate(owner, session_id, message)
+    tokens = host.generate(owner, session_id, message)
 
     async def frames() -> AsyncIterator[bytes]:
         # A frame is a length in four little-endian bytes and a message.

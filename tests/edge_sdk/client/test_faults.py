@@ -75,7 +75,7 @@ async def test_a_session_that_is_lost_is_opened_again(server: Serving, method: s
     async with connected(server, related_draft()) as client:
         stream = client.generate(PROMPT, method=method, sampling=GREEDY, max_tokens=TOKENS)
         async for _ in stream:
-            await client.transport.close_session(stream._session_id)
+            await client.transport.close_session(stream._session.session_id)
     assert [token.id for token in stream.tokens] == greedy_ids(server.target, PROMPT, TOKENS)
     # A stream of the server's has tokens on the way when its session goes.
     assert stream.stats.reopened >= (1 if method == "autoregressive" else 4)
@@ -89,7 +89,7 @@ async def test_the_same_seed_gives_the_same_text_over_lost_sessions(server: Serv
             stream = client.generate(PROMPT, seed=8, max_tokens=TOKENS, gamma=2)
             async for _ in stream:
                 if losing:
-                    await client.transport.close_session(stream._session_id)
+                    await client.transport.close_session(stream._session.session_id)
         texts.append([token.id for token in stream.tokens])
     assert texts[0] == texts[1]
 

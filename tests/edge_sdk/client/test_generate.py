@@ -113,7 +113,7 @@ async def test_autoregressive_goes_on_in_a_new_session(server: Serving) -> None:
         stream = client.generate(PROMPT, method="autoregressive", seed=3, max_tokens=30)
         async for _ in stream:
             if len(stream.tokens) == 7:
-                await client.transport.close_session(stream._session_id)
+                await client.transport.close_session(stream._session.session_id)
     assert [token.id for token in stream.tokens] == whole
     assert stream.stats.reopened == 1
 

@@ -1,0 +1,118 @@
+"""A session on the server: opened, taken up again when it is lost, and what it costs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from edge_sdk.decoding.method import Method
+from edge_sdk.errors import UnknownVocabulary
+from edge_sdk.peer import register
+from edge_sdk.stats import Stats
+from edge_sdk.transport import Exchange
+from edge_sdk.wire import (
+    PROTOCOL_VERSION,
+    Answer,
+    Ask,
+    Generate,
+    Generated,
+    Generation,
+    Open,
+    Prompt,
+    Verdict,
+    Verify,
+)
+
+if TYPE_CHECKING:
+    from edge_sdk.client import EdgeClient
+
+MAX_REOPENS: Final = 8  # in a row, without an answer between them
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a stream generates, checked."""
+
+    prompt: Prompt
+    method: Method
+    generation: Generation
+    gamma: int
+    stop: Sequence[str]
+
+
+class Session:
+    """The requests of one text, counted in its `Stats`.
+
+    Attributes:
+        session_id: of the latest opening; empty before the first.
+    """
+
+    def __init__(self, client: EdgeClient, request: Request, stats: Stats) -> None:
+        self.session_id = ""
+        self._client = client
+        self._request = request
+        self._stats = stats
+
+    async def open(
+        self,
+        generated: Sequence[int] = (),
+        next_sequence: int = 0,
+        state: float | None = None,
+    ) -> None:
+        """Open a session that has `generated` behind it already."""
+        client, request = self._client, self._request
+        drafts = request.method.drafts
+        message = Open(
+            protocol=PROTOCOL_VERSION,
+            pair_id=client.alignment.pair_id if drafts else None,
+            prompt=request.prompt,
+            generation=request.generation,
+            generated=tuple(generated),
+            next_sequence=next_sequence,
+            state=state,
+        )
+        # A fresh id, so that what is left of a lost session can never be mistaken for it.
+        self.session_id = secrets.token_hex(16)
+        if drafts:
+            await client.register_pair()
+        try:
+            await client.transport.open(self.session_id, message)
+        except UnknownVocabulary:
+            await register(client.transport, client.alignment)
+            await client.transport.open(self.session_id, message)
+
+    async def reopen(
+        self, generated: Sequence[int], next_sequence: int = 0, state: float | None = None
+    ) -> None:
+        """Open again after the server lost it."""
+        self._stats.reopened += 1
+        await self.open(generated, next_sequence, state)
+
+    async def verify(self, message: Verify) -> Verdict:
+        verdict, exchange = await self._client.transport.verify(self.session_id, message)
+        self._count(exchange)
+        return verdict
+
+    async def ask(self, message: Ask) -> Answer:
+        answer, exchange = await self._client.transport.ask(self.session_id, message)
+        self._count(exchange)
+        return answer
+
+    async def generate(self, base: int) -> AsyncGenerator[Generated, None]:
+        """Tokens of the server alone from `base` on."""
+        stream = self._client.transport.generate(self.session_id, Generate(base))
+        try:
+            async for message, exchange in stream:
+                self._count(exchange)
+                yield message
+        finally:
+            await stream.aclose()
+
+    def _count(self, exchange: Exchange) -> None:
+        self._stats.up_bytes += exchange.up_bytes
+        self._stats.down_bytes += exchange.down_bytes
+        self._stats.wire_up_bytes += exchange.wire_up_bytes
+        self._stats.wire_down_bytes += exchange.wire_down_bytes
+        self._stats.server_seconds += exchange.server_seconds
