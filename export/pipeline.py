@@ -18,7 +18,7 @@ from export.sources import CONVERSION, SourceFolder, packaged_folder, resolve_so
 
 GRAPH_NAME = "model.onnx"
 WEIGHT_BITS = (4, 8, 16, 32)
-EXPORT = "1"  # raised when `export_draft` makes other folders from the same source
+EXPORT = "2"  # raised when `export_draft` makes other folders from the same source
 _MAKERS = ("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime")
 
 

@@ -61,7 +61,7 @@ def _load(source: Path) -> Any:
             f"the weights of {source} are quantised already; export the original model"
         )
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
             dtype=torch.float32,
@@ -73,6 +73,7 @@ def _load(source: Path) -> Any:
         raise ModelFolderInvalid(
             f"{source} is not a readable model ({_first_line(error)}); fetch the model again"
         ) from error
+    model, loading = loaded
     # transformers makes up what a file lacks.
     if loading["missing_keys"]:
         missing = sorted(loading["missing_keys"])

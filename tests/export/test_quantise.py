@@ -107,6 +107,41 @@ def test_the_operators_compute_with_the_rounded_weights(
     assert "Transpose" not in kinds
 
 
+def test_bits_by_the_place_of_a_layer(tmp_path: Path) -> None:
+    """Narrowing layers and the head in 8 bits, though a layer inside is wider than the head."""
+    random = np.random.default_rng(0)
+    shapes = {"wide": (64, 96), "narrow": (96, 64), "wider": (64, 512), "back": (512, 64)}
+    shapes["head"] = (64, 128)
+    nodes, name = [], "x"
+    for layer in shapes:
+        after = "logits" if layer == "head" else f"{layer}_out"
+        nodes.append(helper.make_node("MatMul", [name, layer], [after]))
+        name = after
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", T.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info("logits", T.FLOAT, ["n", 128])],
+        [
+            numpy_helper.from_array(random.normal(size=shape).astype(np.float32), layer)
+            for layer, shape in shapes.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, str(tmp_path / "in.onnx"))
+    for bits, expected in ((4, [4, 8, 4, 8, 8]), (8, [8] * 5)):
+        out = quantise_weights(
+            tmp_path / "in.onnx", tmp_path / "out.onnx", bits=bits, progress=NoProgress()
+        )
+        found = [
+            helper.get_attribute_value(attribute)
+            for node in onnx.load(str(out)).graph.node
+            for attribute in node.attribute
+            if attribute.name == "bits"
+        ]
+        assert found == expected
+
+
 def test_a_tied_head_lies_in_the_file_once(tmp_path: Path) -> None:
     sizes = {}
     for tied in (True, False):
