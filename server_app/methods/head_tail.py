@@ -14,8 +14,29 @@ from edge_sdk.wire import encode
 from edge_sdk.wire.packing import pack_tokens
 
 MOST_HEAD: Final = 64  # ids
-HEAD_MASS: Final = 0.995  # of p that the head holds, if that many ids do
-FIRST_TAIL: Final = 2  # tokens drawn ahead; doubled each time the device asks
+MOST_TAIL: Final = 64  # tokens a reply
+# Largest chance that the tokens drawn ahead run out, if every one is refused. On the default
+# pair a reply is 13 bytes of tokens at temperature 0.3 and 64 at 1, and one in 3,000 (350)
+# rejections asks for more.
+RISK: Final = 0.002
+_LEAST_MORE: Final = 4
+
+
+def head_and_tail_sizes(head: NDArray[np.float64]) -> tuple[int, int]:
+    """How many ids the head has and how many tokens are drawn from the tail ahead.
+
+    With t the mass of the tail, n tokens run out with probability t**(n + 1) at most. The
+    head that needs the fewest tokens in all is taken. A function of p alone: what a draw says
+    must not decide how many there are.
+
+    Args:
+        head: the largest probabilities, descending [at most MOST_HEAD].
+    """
+    possible = max(1, int((head > 0).sum()))
+    tail_mass = np.clip(1.0 - np.cumsum(head[:possible]), 1e-300, 1 - 1e-9)
+    ahead = np.clip(np.ceil(np.log(RISK) / np.log(tail_mass)) - 1, 0, MOST_TAIL)
+    best = int((np.arange(1, possible + 1) + ahead).argmin())
+    return best + 1, int(ahead[best])
 
 
 class HeadTailLaw:
@@ -35,16 +56,13 @@ class HeadTailLaw:
         self._size = law.shape[0]
         values, ids = law.topk(min(MOST_HEAD, self._size))
         head_p = values.double().cpu().numpy()
-        held = np.cumsum(head_p)
-        # NOTE: how long the head is depends on p alone, never on a draw.
-        count = min(int((held < HEAD_MASS).sum()) + 1, int((head_p > 0).sum()))
+        count, self._next = head_and_tail_sizes(head_p)
         self._ids: NDArray[np.int64] = ids[:count].cpu().numpy()
         self._p = head_p[:count]
         self._rest: NDArray[np.float64] = law.double().cpu().numpy().copy()
         self._rest[self._ids] = 0.0
         self._tail_mass = float(self._rest.sum())
         self._drawn = 0
-        self._next = FIRST_TAIL
 
     def first(self) -> bytes:
         """Head and the first tail tokens."""
@@ -59,6 +77,6 @@ class HeadTailLaw:
         keys = [Key(self._position, Purpose.TAIL, place) for place in places]
         ids = list(self._coins.categoricals(keys, self._rest))
         self._drawn += self._next
-        self._next = min(2 * self._next, MOST_HEAD)
+        self._next = min(max(2 * self._next, _LEAST_MORE), MOST_TAIL)
         chosen = np.array(ids, dtype=np.int64)
         return pack_tokens(chosen, self._rest[chosen], self._format, size=self._size)
