@@ -144,9 +144,16 @@ class _Rewriter:
     def copy(self, *, narrow: bool) -> None:
         """Write what is left of the initializers, matrices in fp16 if `narrow`."""
         casts = []
+        # Cosines and sines of positions are no weights.
+        exact = {
+            name
+            for node in self._nodes
+            if node.op_type == "GroupQueryAttention"
+            for name in node.input
+        }
         for name, tensor in self._tensors.items():
             values = read_tensor(tensor, self._folder)
-            if narrow and self._is_matrix(name):
+            if narrow and self._is_matrix(name) and name not in exact:
                 half = f"{name}_fp16"
                 self._written.append(self._data.add(half, _as_fp16(name, values)))
                 casts.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))

@@ -166,6 +166,17 @@ def test_few_bits_round_as_on_the_other_graph(
     assert np.abs(rows[0] - rows[1]).max() < 0.02 * spread
 
 
+def test_16_bits_round_weights_and_no_positions(made: Made, tmp_path: Path) -> None:
+    half = quantise_weights(made.graph, tmp_path / "half.onnx", bits=16, progress=NoProgress())
+    ids = np.random.default_rng(4).integers(0, WIDTH, 12).tolist()
+    row, exact = decoder(half).extend(ids), made.logits(ids)
+    assert 0 < np.abs(row - exact).max() < 0.01 * (exact.max() - exact.min())
+    tensors = onnx.load(str(half), load_external_data=False).graph.initializer
+    kinds = {tensor.name: tensor.data_type for tensor in tensors}
+    assert kinds["cos_cache"] == onnx.TensorProto.FLOAT
+    assert kinds["embedding_fp16"] == onnx.TensorProto.FLOAT16
+
+
 @pytest.mark.parametrize(
     ("family", "options", "word"),
     [
