@@ -22,6 +22,7 @@ from edge_sdk.chat import Message
 from edge_sdk.decoding.method import Method
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.decoding.registry import method_named
+from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.model import DraftModel
 from edge_sdk.errors import CosdError, EmptyPrompt, InvalidRequest
 from edge_sdk.home import cosd_home
@@ -92,6 +93,7 @@ class EdgeClient:
         self._card: Card | None = None
         self._vocabulary: Vocabulary | None = None
         self._alignment: Alignment | None = None
+        self._follower: Follower | None = None
         self._common_keys: NDArray[np.uint64] | None = None
         self._registered = False
         self._connecting = asyncio.Lock()
@@ -179,6 +181,13 @@ class EdgeClient:
                 field="draft",
             )
         return self._draft
+
+    @property
+    def follower(self) -> Follower:
+        """The draft in step with the latest text; what the next one shares with it stays warm."""
+        if self._follower is None:
+            self._follower = Follower(self.draft, self.alignment, self.vocabulary)
+        return self._follower
 
     def common_keys(self) -> NDArray[np.uint64]:
         """Noise keys of V_C by rank, for `coupled`; after `connect`."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext
-from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import InvalidRequest, SessionLost
 from edge_sdk.rounds import Block, Outcome, Rounds, Token
 from edge_sdk.session import MAX_REOPENS, Request, Session
@@ -46,7 +45,7 @@ class DraftedText:
         self._lost_asking = 0
         self.stats = stats
         alignment, generation = client.alignment, request.generation
-        self._follower = Follower(client.draft, alignment, client.vocabulary)
+        self._follower = client.follower
         half = request.method.device_half(
             DeviceContext(
                 target_ids=alignment.target_ids,

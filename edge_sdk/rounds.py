@@ -18,7 +18,7 @@ from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import ProtocolError
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
-from edge_sdk.wire.limits import MAX_DRAFT
+from edge_sdk.wire.limits import MAX_BLOCKS, MAX_DRAFT
 from edge_sdk.wire.packing import pack_draft
 
 
@@ -258,9 +258,18 @@ class Rounds:
         )
 
     def ask(self) -> Ask:
-        """The request for more to settle the rejected position with."""
+        """The request for more to settle the rejected position with.
+
+        Raises:
+            ProtocolError: the server gave more than any position can need.
+        """
         if self._rejected is None:
             raise ValueError("no rejected position waits")
+        if self._rejected.asked == MAX_BLOCKS:
+            raise ProtocolError(
+                f"the server answered {MAX_BLOCKS} times and the position is still not settled; "
+                f"the text so far stands"
+            )
         self._rejected.asked += 1
         message = Ask(sequence=self.next_sequence, block=self._rejected.asked)
         self.next_sequence += 1

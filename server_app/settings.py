@@ -27,7 +27,6 @@ class Settings(BaseSettings):
     )
     max_sessions: int = Field(default=256, ge=1, description="most sessions held")
     session_ttl: float = Field(default=1800.0, gt=0, description="seconds an idle session is kept")
-    max_context: int = Field(default=0, ge=0, description="cap on the context; 0: the model's own")
     keep_alive: int = Field(default=75, ge=1, description="seconds an idle connection is kept")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -35,5 +34,8 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
+            keys = tuple(key.strip() for key in value.split(",") if key.strip())
+            if value and not keys:
+                raise ValueError("names no key; leave it empty to serve everybody")
+            return keys
         return value

@@ -66,6 +66,9 @@ class Follower:
         if self._full:
             self._rewind(0)
             return
+        if self.model.length != len(self._ids):
+            self.model.reset()
+            self._ids = []
         shared = 0
         for held, wanted in zip(self._ids, ids, strict=False):
             if held != wanted:

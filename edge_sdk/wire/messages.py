@@ -35,6 +35,17 @@ class Prompt:
             raise InvalidRequest(
                 "a prompt is exactly one of text, messages and ids", field="prompt"
             )
+        for turn in self.messages or ():
+            if not isinstance(turn, Message):
+                raise InvalidRequest(
+                    f"messages has a {type(turn).__name__}; give Message(role, content)",
+                    field="messages",
+                )
+        texts = [self.text or "", *(turn.content for turn in self.messages or ())]
+        if sum(map(len, texts)) > limits.MAX_TEXT:
+            raise InvalidRequest(
+                f"the prompt is over the limit of {limits.MAX_TEXT} characters", field="prompt"
+            )
         if self.messages is not None and len(self.messages) > limits.MAX_MESSAGES:
             raise InvalidRequest(
                 f"{len(self.messages)} messages are over the limit of {limits.MAX_MESSAGES}",

@@ -12,6 +12,7 @@ from edge_sdk.errors import SequenceConflict, SequenceGap
 from edge_sdk.wire.limits import MAX_WINDOW
 
 GAP_SECONDS: Final = 1.0  # how long a request waits for those before it
+KEPT_BYTES: Final = 2 * 1024 * 1024  # of replies that may be asked for again; the last one always
 
 
 class _Entry:
@@ -35,6 +36,7 @@ class Ledger:
     def __init__(self, next_sequence: int = 0) -> None:
         self.next_sequence = next_sequence
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._kept_bytes = 0
         self._turn = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -90,10 +92,13 @@ class Ledger:
                 raise
             return
         self.next_sequence = sequence + 1
-        while len(self._entries) > MAX_WINDOW and next(iter(self._entries)) < self.next_sequence:
-            self._entries.popitem(last=False)
         if not entry.reply.done():
             entry.reply.set_result(reply)
+        self._kept_bytes += len(reply)
+        while (first := next(iter(self._entries))) < sequence and (
+            len(self._entries) > MAX_WINDOW or self._kept_bytes > KEPT_BYTES
+        ):
+            self._kept_bytes -= len(self._entries.pop(first).reply.result())
         async with self._turn:
             self._turn.notify_all()
 

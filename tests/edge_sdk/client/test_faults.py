@@ -427,7 +427,7 @@ def test_bad_sampling_is_named(values: dict[str, float], field: str) -> None:
         ({"prompt_ids": [-1]}, "invalid_request"),
         ({"prompt_ids": [len(VOCABULARY) - 1]}, "invalid_request"),
         ({"prompt_ids": [2**70]}, "invalid_request"),
-        ({"messages": [{"role": "user"}]}, "malformed_message"),
+        ({"messages": [{"role": "user"}]}, "invalid_request"),
     ],
 )
 @pytest.mark.parametrize("method", ["hybrid", "autoregressive"])
