@@ -45,7 +45,7 @@ def _load(source: Path) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(source, local_files_only=True)
+        config = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise ModelFolderInvalid(
             f"{source} has no usable config.json ({_first_line(error)}); fetch the model again"
@@ -66,6 +66,7 @@ def _load(source: Path) -> Any:
             config=config,
             dtype=torch.float32,
             local_files_only=True,
+            trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
         )

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
-from edge_sdk.errors import UnsupportedModel
+from edge_sdk.errors import ModelError, UnsupportedModel
 from export.backends.fused_shape import DecoderShape
 
 # Largest difference of two logits, relative to the spread of the row; both sides are fp32.
@@ -27,7 +28,7 @@ def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
         the largest difference of two logits, relative to the spread of its row.
 
     Raises:
-        UnsupportedModel: they differ.
+        UnsupportedModel: they differ, or onnxruntime does not run the graph.
     """
     import torch
 
@@ -35,16 +36,32 @@ def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
     ids = np.random.default_rng(0).integers(0, shape.vocabulary, length).tolist()
     with torch.no_grad():
         rows = model(torch.tensor([ids])).logits[0].numpy()
+    try:
+        worst = _worst(path, ids, rows)
+    except ModelError as error:
+        raise UnsupportedModel(
+            f"onnxruntime does not run the fused graph of this model ({error.message}); use the "
+            "backend optimum"
+        ) from error
+    if not worst <= _MOST:
+        raise UnsupportedModel(
+            f"the fused graph does not compute what the model computes (logits differ by "
+            f"{worst:.2g} of their spread, {_MOST:g} are allowed); use the backend optimum"
+        )
+    return worst
+
+
+def _worst(path: Path, ids: list[int], rows: NDArray[np.float32]) -> float:
+    length = len(ids)
     session = open_session(path, threads=default_threads(), spin=False)
     graph = DecoderGraph.read(session.get_inputs(), session.get_outputs())
-    decoder = Decoder(session, graph, width=shape.vocabulary, context=length)
-    worst = 0.0
+    decoder = Decoder(session, graph, width=rows.shape[1], context=length)
+    differences = []
 
     def extend(until: int) -> None:
-        nonlocal worst
         row, expected = decoder.extend(ids[decoder.length : until]), rows[until - 1]
         spread = float(expected.max() - expected.min()) or 1.0
-        worst = max(worst, float(np.abs(row - expected).max()) / spread)
+        differences.append(float(np.abs(row - expected).max()) / spread)
 
     try:
         extend(max(1, length // 3))
@@ -56,9 +73,4 @@ def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
         extend(length)
     finally:
         decoder.close()
-    if not worst <= _MOST:
-        raise UnsupportedModel(
-            f"the fused graph does not compute what the model computes (logits differ by "
-            f"{worst:.2g} of their spread, {_MOST:g} are allowed); use the backend optimum"
-        )
-    return worst
+    return max(differences)

@@ -306,6 +306,29 @@ def test_export_with_optimum_computes_what_the_model_computes(
     np.testing.assert_allclose(logits[0, -1], expected, atol=1e-4)
 
 
+def test_auto_makes_a_fused_draft_that_the_sdk_runs(
+    tiny_checkpoint: Path, tmp_path: Path, home: Path, recorder: Any
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from edge_sdk.draft.onnx import OnnxDraft
+
+    out = tmp_path / "draft"
+    manifest = export_draft(tiny_checkpoint, out, bits=32, progress=recorder)
+    assert manifest.backend == "fused"
+    assert any("fused" in note for note in recorder.notes)
+    assert files(out) == ["manifest.json", "model.onnx", "model.onnx.data", "tokenizer.json"]
+    ids = [5, 17, 42, 99, 3]
+    with OnnxDraft.open(out, threads=1) as draft:
+        draft.append(ids)
+        row = draft.next_logits()
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).logits[0, -1].numpy()
+    np.testing.assert_allclose(row, expected, atol=1e-4)
+
+
 @pytest.mark.models
 def test_the_real_draft(smollm2_draft_folder: Path) -> None:
     manifest = Manifest.read(smollm2_draft_folder)

@@ -253,6 +253,13 @@ def test_auto_takes_the_fused_graph_and_says_so(tmp_path: Path, recorder: Any) -
     assert any("backend fused" in note for note in recorder.notes)
 
 
+def test_auto_falls_back_where_the_runtime_refuses_the_graph(tmp_path: Path, recorder: Any) -> None:
+    write_model(tmp_path / "source", "Llama", head_dim=12)
+    _, maker = make_graph("auto", tmp_path / "source", tmp_path, context=CONTEXT, progress=recorder)
+    assert maker == "optimum"
+    assert any("does not run the fused graph" in note for note in recorder.notes)
+
+
 def test_auto_falls_back_and_says_why(tmp_path: Path, recorder: Any) -> None:
     write_model(tmp_path / "source", "Llama", hidden_act="gelu")
     graph, maker = make_graph(
