@@ -27,8 +27,8 @@ BITS = (4, 8, 16, 32)
 BLOCK = 32
 ACCURACY_LEVEL = 4
 HEAD_BITS = 8
-# Layers with more inputs than outputs (the second of a gated pair): few, and the ones that
-# lose most; attention in 8 bits instead would gain nothing.
+# Layers from another width back to that of the hidden states (the second of a gated pair): few,
+# and the ones that lose most; attention in 8 bits instead gains nothing.
 NARROWING_BITS = 8
 _MICROSOFT = "com.microsoft"
 
@@ -37,11 +37,11 @@ def quantise_weights(graph: Path, out: Path, *, bits: int, progress: Progress) -
     """Write a decoder graph with the weights of its linear layers in fewer bits.
 
     With 4 and 8 bits linear layers become MatMulNBits (symmetric blocks of `BLOCK`, weights
-    only) and the embedding GatherBlockQuantized. Layers with more inputs than outputs take at
-    least `NARROWING_BITS`. Head and embedding take `HEAD_BITS` in both cases, and share their
-    bytes in the file where they are tied. With 16 bits weights are stored in fp16 and widened
-    when the model is loaded: the file is half as large, speed and memory are those of fp32.
-    With 32 bits they are copied.
+    only) and the embedding GatherBlockQuantized. Layers from another width back to that of the
+    head's input take at least `NARROWING_BITS`. Head and embedding take `HEAD_BITS` in both
+    cases, and share their bytes in the file where they are tied. With 16 bits weights are
+    stored in fp16 and widened when the model is loaded: the file is half as large, speed and
+    memory are those of fp32. With 32 bits they are copied.
 
     Args:
         graph: fp32 graph, weights inside or beside it.
@@ -116,12 +116,13 @@ class _Rewriter:
             )
         heads = self._heads(linears)
         rows = {self._outputs(linear) for linear in heads}
+        states = {self._inputs(linear) for linear in heads}
         replaced = {}
         for linear in linears:
             chosen = bits
             if linear in heads:
                 chosen = HEAD_BITS
-            elif self._inputs(linear) > self._outputs(linear):
+            elif self._outputs(linear) in states and self._inputs(linear) not in states:
                 chosen = max(bits, NARROWING_BITS)
             replaced[linear.index] = self._matmul(linear, chosen)
         for index, node in enumerate(self._nodes):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,12 +311,17 @@ def test_auto_makes_a_fused_draft_that_the_sdk_runs(
     tiny_checkpoint: Path, tmp_path: Path, home: Path, recorder: Any
 ) -> None:
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     from edge_sdk.draft.onnx import OnnxDraft
 
-    out = tmp_path / "draft"
-    manifest = export_draft(tiny_checkpoint, out, bits=32, progress=recorder)
+    source, out = tmp_path / "source", tmp_path / "draft"
+    # Heads of the tiny checkpoint are narrower than the fused operator takes.
+    config = AutoConfig.from_pretrained(tiny_checkpoint, head_dim=16)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    shutil.copytree(tiny_checkpoint, source)
+    model.save_pretrained(source)
+    manifest = export_draft(source, out, bits=32, progress=recorder)
     assert manifest.backend == "fused"
     assert any("fused" in note for note in recorder.notes)
     assert files(out) == ["manifest.json", "model.onnx", "model.onnx.data", "tokenizer.json"]
@@ -323,7 +329,6 @@ def test_auto_makes_a_fused_draft_that_the_sdk_runs(
     with OnnxDraft.open(out, threads=1) as draft:
         draft.append(ids)
         row = draft.next_logits()
-    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0, -1].numpy()
     np.testing.assert_allclose(row, expected, atol=1e-4)
