@@ -26,7 +26,7 @@ from bench.models import DRAFT, TARGET, open_draft, prepare_pair
 from bench.program import run
 from bench.prompt_files import Problem, PromptFile, read_prompts
 from bench.prompts import PROMPTS
-from bench.scores import STOP, is_right, with_examples
+from bench.scores import is_right, with_examples
 from bench.server import ServerProcess
 from bench.terminal import steps
 from edge_sdk.cli.app import one_line
@@ -186,7 +186,6 @@ async def _measure(
                     max_tokens=tokens,
                     gamma=row.gamma,
                     seed=seed + number,
-                    stop=(STOP,) if task.problem is not None else (),
                 )
                 async with stream:
                     async for _ in stream:

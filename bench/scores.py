@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.prompt_files import Problem
 
-STOP: Final = "\nQuestion:"
+_NEXT: Final = "\nQuestion:"
 _NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 _MARK = "####"
 
@@ -25,7 +25,7 @@ def with_examples(problem: Problem, examples: Sequence[Problem]) -> str:
 def answer_of(text: str) -> float | None:
     """The number that a text ends up with: the one after `####`, else the last one before the
     next question, else None."""
-    text = text.split(STOP)[0]
+    text = text.split(_NEXT)[0]
     before, mark, after = text.partition(_MARK)
     found = _NUMBER.findall(after)[:1] if mark else []
     found = found or _NUMBER.findall(before)[-1:]
