@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from pathlib import Path
 from types import FrameType
@@ -130,10 +129,6 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _load(settings: Settings) -> TargetModel:
-    # Before torch starts its threads. By default they spin after each of the hundreds of
-    # products of a pass, which is worth little on an idle CPU and takes the core from whoever
-    # else needs it: a pass beside one busy process took 100 to 250 ms spinning, 50 ms not.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     from server_app.target.loading import load_target
