@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from edge_sdk.connection import Connection
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.errors import InvalidRequest, SessionLost
@@ -16,9 +17,6 @@ from edge_sdk.rounds import Block, Outcome, Rounds, Token
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.wire import Finish, Verdict
-
-if TYPE_CHECKING:
-    from edge_sdk.client import EdgeClient
 
 T = TypeVar("T")
 
@@ -32,7 +30,7 @@ class DraftedText:
 
     def __init__(
         self,
-        client: EdgeClient,
+        client: Connection,
         request: Request,
         session: Session,
         stats: Stats,

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING
 
+from edge_sdk.connection import Connection
 from edge_sdk.errors import (
     ConnectionFailed,
     ProtocolError,
@@ -22,12 +22,9 @@ from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.wire import Finish, Generated
 
-if TYPE_CHECKING:
-    from edge_sdk.client import EdgeClient
-
 
 async def server_alone(
-    client: EdgeClient, request: Request, session: Session, stats: Stats
+    client: Connection, request: Request, session: Session, stats: Stats
 ) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
     """Tokens as they come. A broken stream is asked for again from where it broke, and a lost
     session is opened again; the same positions give the same tokens.
@@ -72,7 +69,7 @@ async def server_alone(
             await asyncio.sleep(client.retry.delay(failures))
 
 
-def _checked(message: Generated, length: int, client: EdgeClient, request: Request) -> int:
+def _checked(message: Generated, length: int, client: Connection, request: Request) -> int:
     if message.token is None or not 0 <= message.token < len(client.vocabulary):
         raise ProtocolError(f"the server's stream has token {message.token}")
     if message.finish not in Finish.__members__.values():

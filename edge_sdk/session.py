@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from edge_sdk.connection import Connection
 from edge_sdk.decoding.method import Method
 from edge_sdk.errors import UnknownVocabulary
 from edge_sdk.peer import register
@@ -24,9 +25,6 @@ from edge_sdk.wire import (
     Verdict,
     Verify,
 )
-
-if TYPE_CHECKING:
-    from edge_sdk.client import EdgeClient
 
 MAX_REOPENS: Final = 8  # in a row, without an answer between them
 
@@ -49,7 +47,7 @@ class Session:
         session_id: of the latest opening; empty before the first.
     """
 
-    def __init__(self, client: EdgeClient, request: Request, stats: Stats) -> None:
+    def __init__(self, client: Connection, request: Request, stats: Stats) -> None:
         self.session_id = ""
         self._client = client
         self._request = request

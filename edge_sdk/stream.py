@@ -8,8 +8,9 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from types import AsyncGeneratorType, TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import Final, Self, cast
 
+from edge_sdk.connection import Connection
 from edge_sdk.drafted import DraftedText
 from edge_sdk.errors import UnknownMethod
 from edge_sdk.rounds import Token
@@ -18,9 +19,6 @@ from edge_sdk.session import Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.transcript import Piece, Transcript
 from edge_sdk.wire import Finish
-
-if TYPE_CHECKING:
-    from edge_sdk.client import EdgeClient
 
 _END_SECONDS: Final = 2.0  # how long closing waits for a text that ends in another task
 
@@ -32,7 +30,7 @@ class Stream:
     on the server. A fault raises; `text`, `tokens` and `stats` keep what came before it.
     """
 
-    def __init__(self, client: EdgeClient, request: Request) -> None:
+    def __init__(self, client: Connection, request: Request) -> None:
         self.stats = Stats(method=request.method.name)
         self.finish: str | None = None
         self._client = client

@@ -1,0 +1,229 @@
+"""A draft model and a server, aligned; what every text of a client stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeVar
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_sdk.decoding.noise import token_keys
+from edge_sdk.draft.follower import Follower
+from edge_sdk.draft.model import DraftModel
+from edge_sdk.errors import CosdError, InvalidRequest
+from edge_sdk.home import cosd_home
+from edge_sdk.peer import Card, fetch_vocabulary, register
+from edge_sdk.transport import HttpTransport, Retry, Timeouts
+from edge_sdk.vocab import Alignment, Vocabulary
+
+log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 2.0
+
+T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """A text that can be stopped."""
+
+    async def aclose(self) -> None:
+        """Stop it. Idempotent."""
+        ...
+
+
+class Connection:
+    """What one client shares among its texts: the draft model, the server's card, the two
+    vocabularies and the transport. Arguments: see `edge_sdk.client.EdgeClient`.
+
+    Attributes:
+        transport: requests to the server.
+        retry: when a request is sent again.
+        draft_thread: the one thread that runs the draft model.
+        streams: texts under way.
+        closed: `aclose` was called.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        draft: DraftModel | Path | str | None = None,
+        api_key: str | None = None,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+        verify: ssl.SSLContext | bool = True,
+        http_client: httpx.AsyncClient | None = None,
+        cache: Path | Literal["home"] | None = "home",
+    ) -> None:
+        self.retry = retry or Retry()
+        self.transport = HttpTransport(
+            base_url,
+            api_key=api_key,
+            timeouts=timeouts,
+            retry=self.retry,
+            verify=verify,
+            client=http_client,
+        )
+        self.draft_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")
+        self._draft_given = draft
+        self._draft = draft if isinstance(draft, DraftModel) else None
+        self._cache = cosd_home() / "tables" if cache == "home" else cache
+        self._card: Card | None = None
+        self._vocabulary: Vocabulary | None = None
+        self._alignment: Alignment | None = None
+        self._follower: Follower | None = None
+        self._common_keys: NDArray[np.uint64] | None = None
+        self._registered = False
+        self._connecting = asyncio.Lock()
+        self._drafting = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        self.streams: set[Closable] = set()
+        self.closed = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.connect()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def connect(self) -> None:
+        """Load the draft, ask the server what it serves, and align the vocabularies. Done
+        once; `generate` does it when needed.
+
+        Raises:
+            ModelError: the draft folder cannot be used.
+            TransportError, Unauthorized: the server cannot be talked to.
+            VocabularyMismatch: draft and target share too little.
+        """
+        async with self._connecting:
+            if self._card is not None:
+                return
+            card = Card.read(await self.transport.card())
+            vocabulary = await fetch_vocabulary(self.transport, card.fingerprint, self._cache)
+            if self._draft is None and self._draft_given is not None:
+                self._draft = await asyncio.to_thread(_load, Path(str(self._draft_given)))
+            if self._draft is not None:
+                self._alignment = await asyncio.to_thread(
+                    Alignment.between, target=vocabulary, draft=self._draft.vocabulary
+                )
+                log.info("%d tokens in common with %s", len(self._alignment), card.model)
+            self._vocabulary = vocabulary
+            self._card = card
+
+    async def aclose(self) -> None:
+        """Close sessions, connections and, if it was loaded here, the draft. Idempotent.
+
+        Texts still being generated elsewhere end with an `InvalidRequest`.
+        """
+        self.closed = True
+        for stream in list(self.streams):
+            await stream.aclose()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_CLOSE_SECONDS)
+        await self.transport.aclose()
+        await asyncio.to_thread(self.draft_thread.shutdown)
+        if self._draft is not None and not isinstance(self._draft_given, DraftModel):
+            self._draft.close()
+
+    @property
+    def card(self) -> Card:
+        """What the server serves; after `connect`."""
+        return _connected(self._card)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The target's vocabulary; after `connect`."""
+        return _connected(self._vocabulary)
+
+    @property
+    def draft(self) -> DraftModel:
+        """The draft model.
+
+        Raises:
+            InvalidRequest: the client has none.
+        """
+        if self._draft is None:
+            raise InvalidRequest(
+                "this method drafts, but the client has no draft model; pass draft=FOLDER or "
+                "use method='autoregressive'",
+                field="draft",
+            )
+        return self._draft
+
+    @property
+    def has_draft(self) -> bool:
+        """A draft was given, loaded or not."""
+        return self._draft_given is not None
+
+    @property
+    def follower(self) -> Follower:
+        """The draft in step with the latest text; what the next one shares with it stays warm."""
+        if self._follower is None:
+            self._follower = Follower(self.draft, self.alignment, self.vocabulary)
+        return self._follower
+
+    def common_keys(self) -> NDArray[np.uint64]:
+        """Noise keys of V_C by rank, for `coupled`; after `connect`."""
+        if self._common_keys is None:
+            self._common_keys = token_keys(self.vocabulary, self.alignment.target_ids)
+        return self._common_keys
+
+    @property
+    def alignment(self) -> Alignment:
+        """V_C of draft and target; after `connect`."""
+        return _connected(self._alignment)
+
+    @contextlib.asynccontextmanager
+    async def drafting(self) -> AsyncIterator[None]:
+        """The draft model is free, and this text's until the end."""
+        async with self._drafting:
+            yield
+
+    async def register_pair(self) -> None:
+        """Tell the server V_C, once."""
+        if not self._registered:
+            await register(self.transport, self.alignment)
+            self._registered = True
+
+    def forget(self, session_id: str) -> None:
+        """Close a session in the background; a server that does not answer drops it itself."""
+
+        async def close() -> None:
+            with contextlib.suppress(CosdError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self.transport.close_session(session_id)
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _connected(value: T | None) -> T:
+    if value is None:
+        raise InvalidRequest("the client is not connected; use `async with` or await connect()")
+    return value
+
+
+def _load(folder: Path) -> DraftModel:
+    from edge_sdk.draft.onnx import OnnxDraft
+
+    return OnnxDraft.open(folder)
