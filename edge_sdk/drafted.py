@@ -68,6 +68,7 @@ class DraftedText:
         """Tokens as they become certain, and why the text is complete."""
         begin = time.perf_counter()
         await self._session.open()
+        self._rounds.room = self._session.room
         await self._in_thread(self._begin_draft)
         start = time.perf_counter()
         self.stats.open_seconds = start - begin
@@ -124,6 +125,7 @@ class DraftedText:
         begin = time.perf_counter()
         outcome = await self._in_thread(self._rounds.keep_sure)
         self.stats.draft_seconds += time.perf_counter() - begin
+        self.stats.drafted += outcome is not None
         return outcome
 
     async def _more(self) -> Outcome:

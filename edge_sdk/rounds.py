@@ -99,6 +99,7 @@ class Rounds:
         generated: target ids of the text.
         next_sequence: number of the next request.
         state: state of the method on the server, for opening the session again.
+        room: tokens that the target's context leaves for the text; set when it is known.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Rounds:
         self._alignment = alignment
         self._target = target
         self._max_tokens = max_tokens
+        self.room = max_tokens
         self._in_flight: deque[Block] = deque()
         self._unsent: int | None = None
         self._rejected: _Rejected | None = None
@@ -157,6 +159,7 @@ class Rounds:
         gamma: int,
         *,
         more: bool = False,
+        enough: Callable[[Sequence[Drafted]], bool] = lambda drafted: False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Block | None:
         """Draft a block of at most `gamma` tokens.
@@ -168,21 +171,26 @@ class Rounds:
                 leave less room.
             more: a further block will follow as if this one were accepted whole. Must be
                 decided before any of its tokens is drawn.
+            enough: asked after each token with those of the block; True ends it. It may look at
+                them and their laws only: a token once drawn is sent.
             cancelled: asked between tokens; True gives up.
 
         Returns:
             the block, noted as in flight; None if cancelled.
         """
         last = self._in_flight[-1] if self._in_flight else None
-        if last is not None and not last.verify.more:
-            raise ValueError("a block may follow an unanswered one only if that one said `more`")
+        if last is not None and (last.doomed or not last.verify.more):
+            raise ValueError(
+                "a block may follow an unanswered one only if that one said `more` and may still "
+                "be accepted"
+            )
         base = len(self.generated) + sum(len(block.drafted) for block in self._in_flight)
         sequence = self.next_sequence
         drafted: list[Drafted] = []
         marks: list[int] = []
         follower = self._follower
         if follower is not None:
-            room = min(gamma, MAX_DRAFT, self._max_tokens - base, follower.room)
+            room = min(gamma, MAX_DRAFT, self._max_tokens - base, self.room - base, follower.room)
             while len(drafted) < room:
                 if cancelled():
                     return None
@@ -191,7 +199,8 @@ class Rounds:
                 drafted.append(token)
                 marks.append(follower.mark)
                 follower.push(token.rank)
-                if int(self._alignment.target_ids[token.rank]) in self._target.end_ids:
+                ended = int(self._alignment.target_ids[token.rank]) in self._target.end_ids
+                if ended or enough(drafted):
                     break
         verify = Verify(
             sequence=sequence,
@@ -365,6 +374,8 @@ class Rounds:
             return Finish.END
         if len(self.generated) >= self._max_tokens:
             return Finish.LENGTH
+        if len(self.generated) >= self.room:
+            return Finish.CONTEXT
         return Finish.NONE
 
     def _check(self, verdict: Verdict, block: Block) -> None:

@@ -45,10 +45,12 @@ class Session:
 
     Attributes:
         session_id: of the latest opening; empty before the first.
+        room: tokens that the target's context leaves for the text, once opened.
     """
 
     def __init__(self, client: Connection, request: Request, stats: Stats) -> None:
         self.session_id = ""
+        self.room = 0
         self._client = client
         self._request = request
         self._stats = stats
@@ -76,10 +78,11 @@ class Session:
         if drafts:
             await client.register_pair()
         try:
-            await client.transport.open(self.session_id, message)
+            opened = await client.transport.open(self.session_id, message)
         except UnknownVocabulary:
             await register(client.transport, client.alignment)
-            await client.transport.open(self.session_id, message)
+            opened = await client.transport.open(self.session_id, message)
+        self.room = opened.context - opened.prompt_tokens
 
     async def reopen(
         self, generated: Sequence[int], next_sequence: int = 0, state: float | None = None

@@ -259,9 +259,14 @@ class Host:
 
         async def carry_out() -> bytes:
             self._still_here(owner, session_id, held)
+            session = held.session
+            if session.generated and message.generation.seed == session.generation.seed:
+                raise InvalidRequest(
+                    "the seed is the one of the text before; its coins are used up, take another",
+                    field="generation.seed",
+                )
             half = self._half(message.generation)
             ids = await prompt_ids(message.prompt, self.target)
-            session = held.session
             shared = session.extend(ids, message.generation, half)
             reused = await self._trim(session, min(shared, session.length - 1))
             self._prefill(session)

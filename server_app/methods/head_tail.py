@@ -14,10 +14,12 @@ from edge_sdk.wire import encode
 from edge_sdk.wire.packing import pack_tokens
 
 MOST_HEAD: Final = 64  # ids
-MOST_TAIL: Final = 64  # tokens a reply
-# Largest chance that the tokens drawn ahead run out, if every one is refused. On the default
-# pair a reply is 13 bytes of tokens at temperature 0.3 and 64 at 1, and one in 3,000 (350)
-# rejections asks for more.
+MOST_TAIL: Final = 64  # tokens drawn ahead
+MOST_MORE: Final = 4096  # tokens of a reply that was asked for
+# Sets how many tokens are drawn ahead: t**(n + 1) is about the chance that they run out where
+# the head has most of what p exceeds q by. It may be far larger where p and q nearly agree on
+# the head, but there a rejection is as unlikely. On the default pair a reply is 13 bytes of
+# tokens at temperature 0.3 and 64 at 1, and one in 3,000 (350) rejections asks for more.
 RISK: Final = 0.002
 _LEAST_MORE: Final = 4
 
@@ -25,9 +27,9 @@ _LEAST_MORE: Final = 4
 def head_and_tail_sizes(head: NDArray[np.float64]) -> tuple[int, int]:
     """How many ids the head has and how many tokens are drawn from the tail ahead.
 
-    With t the mass of the tail, n tokens run out with probability t**(n + 1) at most. The
-    head that needs the fewest tokens in all is taken. A function of p alone: what a draw says
-    must not decide how many there are.
+    With t the mass of the tail, the fewest n with t**(n + 1) <= RISK, and the head that needs
+    the fewest tokens in all. A function of p alone: what a draw says must not decide how many
+    there are.
 
     Args:
         head: the largest probabilities, descending [at most MOST_HEAD].
@@ -77,6 +79,6 @@ class HeadTailLaw:
         keys = [Key(self._position, Purpose.TAIL, place) for place in places]
         ids = list(self._coins.categoricals(keys, self._rest))
         self._drawn += self._next
-        self._next = min(max(2 * self._next, _LEAST_MORE), MOST_TAIL)
+        self._next = min(max(2 * self._next, _LEAST_MORE), MOST_MORE)
         chosen = np.array(ids, dtype=np.int64)
         return pack_tokens(chosen, self._rest[chosen], self._format, size=self._size)

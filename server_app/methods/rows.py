@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,15 +71,21 @@ class Rows:
             return float(self.argmax(row) == token)
         if self._sampling.truncates:
             return float(self.law(row)[token])
+        # As in `law`: relative to the top and summed in float64. A float32 logsumexp would lose
+        # an ulp of the largest logit, and accept test and residual must see the same p.
         scaled = self.raw(row).div_(self._sampling.temperature)
-        return float((scaled[token] - scaled.logsumexp(0)).exp())
+        scaled -= scaled.max()
+        own = float(scaled[token])
+        return math.exp(own) / float(scaled.exp_().sum(dtype=torch.float64))
 
     def raw_log_probability(self, row: int, token: int) -> float:
         """ln p_row(token) at temperature 1 without any transform but the masks."""
         wide = torch.promote_types(self._logits.dtype, torch.float32)
         logits = self._logits[row].to(wide, copy=True)
         logits[self._masked] = -torch.inf
-        return float(logits[token] - logits.logsumexp(0))
+        logits -= logits.max()
+        own = float(logits[token])
+        return own - math.log(float(logits.exp_().sum(dtype=torch.float64)))
 
     def law(self, row: int) -> torch.Tensor:
         """p_row [V] after every transform. The last one asked for is kept."""

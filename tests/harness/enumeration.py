@@ -153,9 +153,11 @@ class Plan:
         gammas: draft length of each round in turn; the last one is repeated.
         ahead: blocks sent before the answer to the first (`more`); 0 sends one at a time.
         stop_after_ahead: say `more`, but then send an empty block instead of drafting.
-        lose_replies: every verify is sent twice; the first reply is thrown away.
-        reopen: the server loses the session before every verify of these rounds.
-        early_stop: draft no further once a token of this rank is in the block.
+        lose_replies: every request is sent twice; the first reply is thrown away.
+        reopen: the server loses the session before it gets the verify of these rounds.
+        forget: it loses the session after it answered these rounds, and the answer is lost.
+        stop_at: draft no further once a token of this rank is in the block.
+        reopen_asks: it loses the session before it gets these requests for more.
     """
 
     gammas: Sequence[int] = (2,)
@@ -163,6 +165,9 @@ class Plan:
     stop_after_ahead: bool = False
     lose_replies: bool = False
     reopen: frozenset[int] = frozenset()
+    forget: frozenset[int] = frozenset()
+    reopen_asks: frozenset[int] = frozenset()
+    stop_at: int | None = None
 
 
 @dataclass
@@ -179,6 +184,7 @@ class Case:
     plan: Plan = field(default_factory=Plan)
     tokens: int = 3
     prompt: tuple[int, ...] = (0,)
+    context: int = 4096
 
     def __str__(self) -> str:
         return self.name
@@ -223,7 +229,7 @@ def reference_texts(case: Case, target: ToyTarget) -> Counter[tuple[int, ...]]:
     masked = vocabulary.masked_ids.tolist()
     done: Counter[tuple[int, ...]] = Counter()
     open_texts = {(): 1.0}
-    for _ in range(case.tokens):
+    for _ in range(min(case.tokens, case.context - len(case.prompt))):
         longer: dict[tuple[int, ...], float] = {}
         for text, weight in open_texts.items():
             ids = [*case.prompt, *text]
@@ -248,7 +254,9 @@ def enumerate_texts(
 ) -> tuple[Counter[tuple[int, ...]], Counter[tuple[int, ...]], int]:
     """Law of the texts that device and server write together, the target's own, and the
     number of paths."""
-    target = ToyTarget.from_laws(case.target_vocabulary, case.target_laws, dtype=torch.float64)
+    target = ToyTarget.from_laws(
+        case.target_vocabulary, case.target_laws, dtype=torch.float64, context=case.context
+    )
     return asyncio.run(_enumerate(case, target, limit))
 
 
@@ -337,9 +345,12 @@ async def _one_run(
         return decode(Answer, reply, limit=MAX_REPLY_BODY)
 
     await open_session((), 0)
+    rounds.room = case.context - len(case.prompt)
 
     async def deliver(block: Block) -> Verdict:
-        if number not in plan.reopen or rounds.in_flight > 1:
+        if number in plan.forget and rounds.in_flight == 1:
+            await send(block)
+        elif number not in plan.reopen or rounds.in_flight > 1:
             return await send(block)
         await host.close("me", str(sessions))
         try:
@@ -353,14 +364,22 @@ async def _one_run(
 
     # The server answers at once; the device reads the answers one by one, as late as it may.
     unread: list[Verdict] = []
-    number = 0
+    number = asked = 0
     more = True
     while True:
+        while (sure := rounds.keep_sure()) is not None:
+            if sure.finish != Finish.NONE:
+                await host.close("me", str(sessions))
+                return tuple(rounds.generated)
         while more and len(unread) < 1 + plan.ahead:
             gamma = plan.gammas[min(number, len(plan.gammas) - 1)]
             if unread and plan.stop_after_ahead:
                 gamma = 0
-            block = rounds.next_block(gamma, more=len(unread) < plan.ahead)
+            block = rounds.next_block(
+                gamma,
+                more=len(unread) < plan.ahead,
+                enough=lambda drafted: drafted[-1].rank == plan.stop_at,
+            )
             assert block is not None
             number += 1
             unread.append(await deliver(block))
@@ -368,7 +387,17 @@ async def _one_run(
         outcome = rounds.receive(unread.pop(0))
         more = not unread or more
         while outcome.asking:
-            outcome = rounds.answer(await ask(rounds.ask()))
+            asked += 1
+            request = rounds.ask()
+            if asked not in plan.reopen_asks:
+                outcome = rounds.answer(await ask(request))
+                continue
+            await host.close("me", str(sessions))
+            again = rounds.rejected_again()
+            await open_session(rounds.generated, again.verify.sequence)
+            unread.clear()
+            outcome = rounds.receive(await send(again))
+            more = True
         if outcome.finish != Finish.NONE:
             await host.close("me", str(sessions))
             return tuple(rounds.generated)

@@ -16,6 +16,7 @@ from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.hybrid import Hybrid, HybridDevice, HybridRejection
 from edge_sdk.decoding.mentored import Mentored
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
+from edge_sdk.decoding.uncertain import Uncertain
 from edge_sdk.decoding.upload import Upload
 from edge_sdk.draft.toy_text import toy_vocabulary
 from edge_sdk.sampling import Sampling
@@ -39,6 +40,13 @@ def random_laws(seed: int, size: int, *, zeros: float = 0.0) -> np.ndarray:
     laws = rng.dirichlet(np.full(size, 0.6), size=size + 1)
     laws[rng.random(laws.shape) < zeros] = 0.0
     laws[:, 0] += 0.05
+    return laws / laws.sum(axis=1, keepdims=True)
+
+
+def holed_laws(seed: int, size: int, shift: int = 0) -> np.ndarray:
+    """Random laws with one zero a row, none of which is certain of an id."""
+    laws = random_laws(seed, size)
+    laws[np.arange(size + 1), (np.arange(size + 1) + shift) % size] = 0.0
     return laws / laws.sum(axis=1, keepdims=True)
 
 
@@ -67,13 +75,34 @@ ENDED = vocabulary(b"ab", end=True)
 
 TINY = np.array([[1 - 2**-20, 2**-20, 0.0]] * 4)
 
+ORDER_2 = np.random.default_rng(5).dirichlet([0.6] * 3, size=(4, 4))
+
 CASES = [
     case("same vocabulary", ABC, ABC),
     case("V_O of one", ABCD, ABC),
     case("V_O on both sides", ABC, ABX),
     case("disjoint but one", ABC, vocabulary(b"xya")),
-    case("sparse target", ABCD, ABC, target_laws=random_laws(3, 4, zeros=0.5)),
-    case("sparse draft", ABCD, ABC, draft_laws=random_laws(4, 3, zeros=0.5)),
+    case("sparse target", ABCD, ABC, target_laws=holed_laws(3, 4)),
+    case("sparse draft", ABCD, ABC, draft_laws=holed_laws(4, 3)),
+    case("order 2", ABC, ABX, target_laws=ORDER_2),
+    case("order 2, re-opened", ABC, ABX, target_laws=ORDER_2, plan=Plan(reopen=frozenset({1, 2}))),
+    case("order 2, pipelined", ABC, ABX, target_laws=ORDER_2, plan=Plan(gammas=(1,), ahead=1)),
+    case("twins", toy_vocabulary([b"a", b"b", b"a"], controls=()), vocabulary(b"ab")),
+    case("context full", ABC, ABX, tokens=5, context=3),
+    case("context full, pipelined", ABC, ABX, tokens=5, context=4, plan=Plan(gammas=(1,), ahead=1)),
+    case(
+        "session lost with an answer",
+        ABC,
+        ABX,
+        plan=Plan(gammas=(1,), forget=frozenset({1, 2})),
+    ),
+    case(
+        "pipelined, gamma 2",
+        vocabulary(b"ab"),
+        vocabulary(b"ba"),
+        plan=Plan(gammas=(2,), ahead=1),
+        tokens=4,
+    ),
     case("tiny q", ABC, ABC, draft_laws=TINY),
     case("tiny p", ABC, ABC, target_laws=TINY),
     case("end token in mid-block", ENDED, ENDED),
@@ -81,6 +110,8 @@ CASES = [
     case("padding rows", vocabulary(b"ab", unused=2), vocabulary(b"ab", unused=1)),
     case("gamma 1", ABC, ABX, plan=Plan(gammas=(1,))),
     case("gamma 3", vocabulary(b"ab"), vocabulary(b"ab"), plan=Plan(gammas=(3,)), tokens=4),
+    case("early stop", ABC, ABX, plan=Plan(gammas=(3,), stop_at=0)),
+    case("early stop, pipelined", ABC, ABX, plan=Plan(gammas=(2,), stop_at=0, ahead=1)),
     case("no drafts in between", ABC, ABX, plan=Plan(gammas=(1, 0, 2))),
     case("lost replies", ABC, ABX, plan=Plan(lose_replies=True)),
     case("re-opened", ABC, ABX, plan=Plan(reopen=frozenset({1, 2, 3}))),
@@ -141,19 +172,27 @@ SETTINGS = [
     case("V_O on both sides", ABC, ABX, tokens=2, plan=Plan(gammas=(1,))),
     case("same vocabulary", ABC, ABC, tokens=2),
     case("disjoint but one", ABC, vocabulary(b"xya"), tokens=2),
-    case("sparse", ABC, ABX, tokens=2, target_laws=random_laws(3, 3, zeros=0.5)),
-    case("tiny p", ABC, ABC, tokens=2, target_laws=TINY, plan=Plan(gammas=(1,))),
-    case("end in mid-block", ENDED, ENDED, tokens=3, plan=Plan(gammas=(2,))),
-    case("lost replies", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), lose_replies=True)),
-    case("re-opened", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), reopen=frozenset({1, 2}))),
+    case("sparse", ABC, ABX, tokens=2, target_laws=holed_laws(7, 3)),
+    case("context full", ABC, ABX, tokens=4, context=3, plan=Plan(gammas=(1,))),
     case(
-        "pipelined",
+        "session lost with an answer",
         ABC,
         ABX,
         tokens=2,
-        plan=Plan(gammas=(1,), ahead=1),
-        target_laws=random_laws(3, 3, zeros=0.5),
-        draft_laws=random_laws(4, 3, zeros=0.5),
+        plan=Plan(gammas=(1,), forget=frozenset({1})),
+    ),
+    case("tiny p", ABC, ABC, tokens=2, target_laws=TINY, plan=Plan(gammas=(1,))),
+    case("end in mid-block", ENDED, ENDED, tokens=3, plan=Plan(gammas=(2,))),
+    case("early stop", ABC, ABX, tokens=2, plan=Plan(gammas=(2,), stop_at=0)),
+    case("lost replies", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), lose_replies=True)),
+    case("re-opened", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), reopen=frozenset({1, 2}))),
+    case("pipelined", ABC, ABX, tokens=2, plan=Plan(gammas=(1,), ahead=1)),
+    case(
+        "pipelined, stopping after all",
+        ABC,
+        ABX,
+        tokens=2,
+        plan=Plan(gammas=(1,), ahead=1, stop_after_ahead=True),
     ),
     case(
         "every transform",
@@ -249,6 +288,24 @@ def test_candidates_without_their_repetitions_fail_the_proof(
     setting = replace(LONG_LISTS[0], method=method, tokens=1)
     texts, reference, _ = enumerate_texts(setting)
     assert distance(texts, reference) > 1e-3
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_every_setting_can_fail(setting: Case) -> None:
+    texts, reference, _ = enumerate_texts(replace(setting, method=TargetResample()))
+    assert distance(texts, reference) > BOUND
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_uncertain_fails_the_proof_unless_it_always_asks(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_sdk.decoding.uncertain.REDRAWS", 1)
+    monkeypatch.setattr("edge_sdk.decoding.uncertain._STEPS", 2)
+    setting = case("unsure", ABC, ABX, tokens=2, method=Uncertain(u_th=threshold))
+    texts, reference, _ = enumerate_texts(replace(setting, plan=Plan(gammas=(1,))))
+    assert sum(texts.values()) == pytest.approx(1.0, abs=BOUND)
+    assert (distance(texts, reference) < BOUND) == (threshold == 0)
 
 
 @pytest.mark.parametrize(

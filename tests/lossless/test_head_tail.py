@@ -55,6 +55,21 @@ CASES = [
         b"abc",
         plan=Plan(gammas=(1,), lose_replies=True),
     ),
+    case(
+        "the session is lost while the device asks",
+        [0.6, 0.3, 0.1],
+        [0.9, 0.1, 0.0],
+        b"abc",
+        plan=Plan(gammas=(1,), reopen_asks=frozenset({1, 3})),
+    ),
+    case(
+        "the same with a block behind",
+        [0.6, 0.3, 0.1],
+        [0.9, 0.1, 0.0],
+        b"abc",
+        tokens=2,
+        plan=Plan(gammas=(1,), ahead=1, reopen_asks=frozenset({1})),
+    ),
 ]
 
 
@@ -68,7 +83,7 @@ def test_a_short_head_has_the_target_law(
 ) -> None:
     monkeypatch.setattr(SIZES, lambda head: (1, ahead))
     monkeypatch.setattr("server_app.methods.head_tail._LEAST_MORE", 1)
-    monkeypatch.setattr("server_app.methods.head_tail.MOST_TAIL", 1)
+    monkeypatch.setattr("server_app.methods.head_tail.MOST_MORE", 1)
     texts, reference, paths = enumerate_texts(replace(case, method=method))
     print(f"{paths} paths")
     assert paths > 10
