@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -457,7 +458,10 @@ async def test_truncate_and_extend_keep_what_stays(raw: Raw) -> None:
     prompt = raw.target.encode(PROMPT)
     assert fed == len(prompt) + 2
     longer = Prompt(ids=(*prompt, *ids[:4], 97, 98))
-    message = Extend(3, longer, opening(method="greedy").generation)
+    used = opening(method="greedy").generation
+    reply = await raw.send("POST", f"{path}/extend", Extend(3, longer, used))
+    assert error(reply) == (422, "invalid_request")
+    message = Extend(3, longer, replace(used, seed=used.seed + 1))
     extended = decode(
         Extended, (await raw.send("POST", f"{path}/extend", message)).content, limit=99
     )

@@ -12,6 +12,7 @@ from edge_sdk.wire import decode
 from edge_sdk.wire.packing import unpack_tokens
 from server_app.methods.head_tail import (
     MOST_HEAD,
+    MOST_MORE,
     MOST_TAIL,
     RISK,
     HeadTailLaw,
@@ -62,7 +63,7 @@ def test_the_reply_is_p_cut_in_two(spread: float) -> None:
         tail, tail_p = unpack_tokens(data, "f64", size=SIZE)
         assert not np.isin(tail, ids).any()
         assert np.array_equal(law[tail], tail_p)
-        assert len(tail) <= MOST_TAIL
+        assert len(tail) <= (MOST_TAIL if data is message.tail else MOST_MORE)
         assert data is message.tail or len(tail) > 0
         drawn += len(tail)
     assert drawn > 8
