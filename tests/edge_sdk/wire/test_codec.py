@@ -216,7 +216,6 @@ def test_claims_and_depth_reserve_nothing(body: bytes) -> None:
     [
         Prompt(text="half a pair \ud800"),
         Prompt(ids=(2**70,)),
-        Prompt(messages=(object(),)),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_written_is_said(message: Prompt) -> None:
@@ -245,3 +244,8 @@ def test_the_limits_of_a_number() -> None:
             decode(Verify, msgpack.packb(values), limit=LIMIT)
     with pytest.raises(InvalidRequest, match="over the limit"):
         Prompt(messages=(Message("user", "x"),) * 1025)
+
+
+def test_a_prompt_takes_messages_only() -> None:
+    with pytest.raises(InvalidRequest, match="give Message"):
+        Prompt(messages=(object(),))  # type: ignore[arg-type]
