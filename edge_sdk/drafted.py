@@ -156,6 +156,7 @@ class DraftedText:
         self.stats.target_calls += not outcome.stale
         if outcome.nll is not None:
             self.stats.target_nll += outcome.nll
+            self.stats.nll_tokens += len(outcome.tokens)
 
     async def _verdict(self, block: Block) -> Verdict:
         rounds = self._rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_sdk.connection import Connection
@@ -51,6 +51,7 @@ class Session:
     def __init__(self, client: Connection, request: Request, stats: Stats) -> None:
         self.session_id = ""
         self.room = 0
+        self._generation: Generation | None = None
         self._client = client
         self._request = request
         self._stats = stats
@@ -64,11 +65,14 @@ class Session:
         """Open a session that has `generated` behind it already."""
         client, request = self._client, self._request
         drafts = request.method.drafts
+        if self._generation is None:
+            options = request.method.over(client.transport.link).options()
+            self._generation = replace(request.generation, options=options)
         message = Open(
             protocol=PROTOCOL_VERSION,
             pair_id=client.alignment.pair_id if drafts else None,
             prompt=request.prompt,
-            generation=request.generation,
+            generation=self._generation,
             generated=tuple(generated),
             next_sequence=next_sequence,
             state=state,

@@ -27,7 +27,8 @@ class Stats:
         seconds: from the first round to the end.
         open_seconds: opening the session, draft prompt included.
         common_vocabulary: |V_C|, 0 without a draft.
-        target_nll: summed -ln p of the text, where the method reports it.
+        target_nll: summed -ln p of `nll_tokens` tokens, where the method reports it.
+        nll_tokens: these may be a few more than the text's, which a stop string cuts.
         reopened: sessions opened again after one was lost.
         retries: requests sent again.
     """
@@ -51,6 +52,7 @@ class Stats:
     open_seconds: float = 0.0
     common_vocabulary: int = 0
     target_nll: float = 0.0
+    nll_tokens: int = 0
     reopened: int = 0
     retries: int = 0
 
@@ -67,7 +69,7 @@ class Stats:
     @property
     def mean_target_nll(self) -> float:
         """Target's -ln p a token in nats; only methods that report it (`consultant`)."""
-        return self._per_token(self.target_nll)
+        return self.target_nll / self.nll_tokens if self.nll_tokens else 0.0
 
     @property
     def tokens_per_second(self) -> float:

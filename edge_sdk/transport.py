@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import ssl
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -24,6 +25,7 @@ from edge_sdk.errors import (
     error_for_code,
 )
 from edge_sdk.framing import request_bytes, response_bytes
+from edge_sdk.link import Link, LinkMeter
 from edge_sdk.wire import (
     Answer,
     Ask,
@@ -142,7 +144,13 @@ class HttpTransport:
             timeout=self._timeout,
         )
         self.retries = 0
+        self._meter = LinkMeter()
         self._closed = False
+
+    @property
+    def link(self) -> Link:
+        """What the link is like, as far as it is known."""
+        return self._meter.link
 
     async def aclose(self) -> None:
         """Close connections; every later request is refused. Idempotent."""
@@ -265,6 +273,7 @@ class HttpTransport:
         self, method: str, path: str, body: bytes, limit: int
     ) -> tuple[bytes, Exchange]:
         request = self._build(method, path, body)
+        begin = time.perf_counter()
         try:
             response = await self._client.send(request, stream=True)
             try:
@@ -282,6 +291,8 @@ class HttpTransport:
             wire_down_bytes=response_bytes(response, len(data)),
             server_seconds=_server_seconds(response.headers.get("server-timing", "")),
         )
+        spent = time.perf_counter() - begin - exchange.server_seconds
+        self._meter.note(spent, exchange.up_bytes + exchange.down_bytes)
         return data, exchange
 
     def _build(self, method: str, path: str, body: bytes) -> httpx.Request:

@@ -13,7 +13,7 @@ the device asks for the next block; after M blocks it falls back to head and tai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -29,12 +29,14 @@ from edge_sdk.decoding.method import (
     is_number,
 )
 from edge_sdk.errors import InvalidRequest, ProtocolError
+from edge_sdk.link import Link
 from edge_sdk.wire import limits
 from edge_sdk.wire.codec import decode
 from edge_sdk.wire.packing import LAW_FORMATS, unpack_tokens
 
 MAX_CANDIDATES = 255  # a block, so that an index is a byte
 MAX_BLOCKS = 64
+CANDIDATE_BITS = 56  # an id of three bytes and an f32
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class Candidates(Method):
         k: candidates of the first block; 0 adapts it to the session's history.
         growth: each further block is that many times as long.
         m: blocks before the fall back to head and tail.
-        trip: what one more round trip is worth, in candidates' bytes; guides the adaptive k.
-            Larger on slow links with little delay is wrong, larger where delay costs is right.
+        trip: how many candidates cross the link in the time of a round trip; guides the
+            adaptive k. 0 takes what the client measured of its link.
         law_format: how probabilities travel, as in `Hybrid`.
     """
 
@@ -107,18 +109,24 @@ class Candidates(Method):
     k: int = 0
     growth: float = 2.0
     m: int = 2
-    trip: int = 32
+    trip: int = 0
     law_format: str = "f32"
 
     def __post_init__(self) -> None:
         check_choice("law_format", self.law_format, LAW_FORMATS)
         _require_integer("k", self.k, 0, MAX_CANDIDATES, "0 (adaptive) or ")
         _require_integer("m", self.m, 1, MAX_BLOCKS)
-        _require_integer("trip", self.trip, 1, 1 << 20)
+        _require_integer("trip", self.trip, 0, 1 << 20, "0 (measured) or ")
         if not is_number(self.growth) or not 1 <= self.growth <= 16:
             raise InvalidRequest(
                 f"growth is {self.growth!r}; it must be within [1, 16]", field="growth"
             )
+
+    def over(self, link: Link) -> Method:
+        if self.trip:
+            return self
+        trip = round(link.round_trip * link.bits_per_second / CANDIDATE_BITS)
+        return replace(self, trip=min(max(trip, 4), 1024))
 
     def device_half(self, context: DeviceContext) -> DeviceHalf:
         return CandidatesDevice(context, self.law_format, self.m)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Coins
 from edge_sdk.errors import InvalidRequest
+from edge_sdk.link import Link
 from edge_sdk.sampling import Sampling
 
 
@@ -137,6 +138,10 @@ class Method(ABC):
             InvalidRequest: with the reason.
         """
         return
+
+    def over(self, link: Link) -> Method:
+        """The method with what it leaves to the link filled in."""
+        return self
 
     def device_half(self, context: DeviceContext) -> DeviceHalf:
         """The device half of one generation."""

@@ -17,6 +17,7 @@ from server_app.methods.head_tail import HeadTailLaw
 from server_app.methods.rows import Rows
 from server_app.methods.speculative import SpeculativeServer
 
+_TRIP: Final = 32  # of a client that does not say
 _START: Final = 8.0
 _LEAST: Final = 3.0
 _MOST: Final = 64.0
@@ -51,7 +52,7 @@ class CandidatesServer(SpeculativeServer):
     def __init__(self, method: Candidates, coins: Coins) -> None:
         super().__init__(coins)
         self._method = method
-        self._count = CandidateCount(method.k, method.trip)
+        self._count = CandidateCount(method.k, method.trip or _TRIP)
         self._rows_law: NDArray[np.float64] | None = None
         self._common: NDArray[np.bool_] | None = None
         self._fallback: HeadTailLaw | None = None

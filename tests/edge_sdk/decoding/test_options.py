@@ -39,7 +39,7 @@ NAN, INF = math.nan, math.inf
         ("candidates", {"m": 65}),
         ("candidates", {"growth": 0.5}),
         ("candidates", {"growth": NAN}),
-        ("candidates", {"trip": 0}),
+        ("candidates", {"trip": -1}),
         ("candidates", {"law_format": "f8"}),
         ("mentored", {"d": -0.1}),
         ("mentored", {"d": NAN}),
