@@ -91,6 +91,8 @@ def serve(
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
     )
+    # It reports on itself at exit.
+    logging.getLogger("torch").setLevel(logging.WARNING)
     with _bound(settings.host, settings.port) as listener:
         model = _load(settings)
         _announce(settings, model)
@@ -113,9 +115,18 @@ def _settings(given: dict[str, Any]) -> Settings:
 def _bound(host: str, port: int) -> socket.socket:
     """A socket bound before the model is loaded, so that a taken port is known at once."""
     try:
+        if not host:
+            raise OSError("no address")
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )[0]
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequest(
+            f"--host {host[:80]!r} is not an address of this machine ({error}); take 127.0.0.1, or "
+            f"0.0.0.0 for every address",
+            field="host",
+        ) from error
+    try:
         # NOTE: asyncio sends small replies at once only on sockets made with IPPROTO_TCP.
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -145,14 +156,22 @@ def _load(settings: Settings) -> TargetModel:
 
 
 def _source(target: str) -> str | Path:
-    if target.partition(":")[0] == "toy" or Path(target).expanduser().exists():
+    if target.partition(":")[0] == "toy":
         return target
     prepared = cosd_home() / "models" / target
-    if prepared.is_dir():
-        return prepared
+    try:
+        if Path(target).expanduser().exists():
+            return target
+        if prepared.is_dir():
+            return prepared
+    except (OSError, RuntimeError) as error:
+        # A name that no file can have, or the home of a user who does not exist.
+        raise InvalidRequest(
+            f"target {target[:80]!r} is no path ({error})", field="target"
+        ) from error
     raise InvalidRequest(
-        f"target {target!r} is neither a folder nor prepared; give a Hugging Face folder, or run "
-        f"`cosd prepare {target}` first",
+        f"target {target[:80]!r} is neither a folder nor prepared; give a Hugging Face folder, or "
+        f"run `cosd prepare NAME` first",
         field="target",
     )
 

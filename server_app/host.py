@@ -149,6 +149,12 @@ class Host:
         )
         if session.length > self.target.context:
             raise too_long(session.length, self.target, "generated")
+        if len(message.generated) >= message.generation.max_tokens:
+            raise InvalidRequest(
+                f"generated has {len(message.generated)} tokens, which is all that max_tokens "
+                f"{message.generation.max_tokens} allows; the text is complete",
+                field="generated",
+            )
         # Another request for the same id may have come while the prompt was read.
         if (reply := self._opened_before(owner, session_id, digest)) is not None:
             return reply

@@ -21,7 +21,9 @@ class Settings(BaseSettings):
     )
     device: str = Field(default="auto", description="auto, cpu or cuda")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    threads: int = Field(default=0, ge=0, description="CPU threads of the model; 0: all cores")
+    threads: int = Field(
+        default=0, ge=0, le=1024, description="CPU threads of the model; 0: all cores"
+    )
     chat_template: Literal["model", "plain"] = Field(
         default="model", description="plain: render chats as text for a model without a template"
     )
@@ -37,5 +39,7 @@ class Settings(BaseSettings):
             keys = tuple(key.strip() for key in value.split(",") if key.strip())
             if value and not keys:
                 raise ValueError("names no key; leave it empty to serve everybody")
+            if not all(key.isascii() and key.isprintable() for key in keys):
+                raise ValueError("has a key that an HTTP header cannot carry; use printable ASCII")
             return keys
         return value

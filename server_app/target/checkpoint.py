@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from server_app.target.attention import register_attention
 from server_app.target.precision import Precision
 
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+
+_LAYER = re.compile(r"\.\d+\.(?!.*inv_freq)")
 
 
 def read_config(folder: Path) -> PretrainedConfig:
@@ -148,6 +151,13 @@ def open_model(folder: Path, config: PretrainedConfig, precision: Precision) -> 
     if missing:
         raise ModelFolderInvalid(
             f"the weights in {folder} lack {len(missing)} tensors of {name}, first {missing[0]}"
+        )
+    # A layer too many means that config and weights belong to different models.
+    surplus = sorted(key for key in facts["unexpected_keys"] if _LAYER.search(key))
+    if surplus:
+        raise ModelFolderInvalid(
+            f"the weights in {folder} have {len(surplus)} tensors that {name} of its config.json "
+            f"does not, first {surplus[0]}; config and weights belong to different models"
         )
     opened: PreTrainedModel = model.eval().requires_grad_(False).to(precision.device)
     return opened

@@ -33,7 +33,7 @@ def load_target(
             model without weights. A folder called `toy` is reached as `./toy`.
         name: short name of the model; by default that of the folder or of the toy.
         device, dtype, chat_template, cache_bytes, progress: see `HuggingFaceTarget.load`;
-            a toy takes no notice of them.
+            a toy is for the CPU in float32 and takes no notice of the others.
         seconds_per_pass: how long a pass of a toy takes at least.
 
     Raises:
@@ -46,6 +46,11 @@ def load_target(
             raise InvalidRequest(
                 f"{source!r} is not a toy model: write toy:SEED with a whole number",
                 field="target",
+            )
+        if device not in ("auto", "cpu") or dtype not in ("auto", "float32"):
+            raise InvalidRequest(
+                f"a toy model runs on the CPU in float32, not on {device} in {dtype}",
+                field="device" if device not in ("auto", "cpu") else "dtype",
             )
         return ToyTarget.random(int(seed or 0), name=name, seconds_per_pass=seconds_per_pass)
     # Imported here: a server with a toy target starts without transformers.

@@ -99,7 +99,7 @@ def test_a_taken_port_is_one_sentence() -> None:
         (["toy:1", "--dtype", "float8"], "setting dtype"),
         (["toy:1", "--port", "70000"], "setting port"),
         (["toy:1", "--max-sessions", "0"], "setting max_sessions"),
-        (["toy:1", "--host", "no.such.host.invalid"], "cannot listen on"),
+        (["toy:1", "--host", "no.such.host.invalid"], "is not an address"),
     ],
 )
 def test_bad_settings_are_one_sentence(
@@ -198,3 +198,25 @@ def test_keys_from_the_environment() -> None:
         assert "this server wants a key" in err
         assert finished(cosd(*text, COSD_API_KEY="three"))[0] == 1
         assert finished(cosd(*text, COSD_API_KEY="two"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", ""], "--host"),
+        (["--host", "ü..é"], "--host"),
+        (["--device", "foo"], "on the CPU"),
+        (["--threads", "99999999999"], "threads"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(options: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "edge_sdk.cli.main", "serve", "toy:1", *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
