@@ -44,8 +44,8 @@ def new_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     work = final.with_name(f"{final.name}.partial-{os.getpid()}")
     with disk_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir()
+        _make(final.parent, exist_ok=True)
+        _make(work)
         try:
             yield work
             if replace and final.exists():
@@ -73,7 +73,7 @@ def locked(final: Path, *, progress: Progress | None = None) -> Iterator[None]:
     digest = hashlib.sha256(str(final.absolute()).encode()).hexdigest()[:24]
     folder = model_home() / "locks"
     with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder, exist_ok=True)
         lock = FileLock(folder / f"{digest}.lock")
         try:
             lock.acquire(timeout=0)
@@ -151,6 +151,18 @@ def disk_errors(folder: Path) -> Iterator[None]:
                 f"folder or set {HOME_VARIABLE}"
             ) from error
         raise
+
+
+def _make(folder: Path, *, exist_ok: bool = False) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except OSError as error:
+        if _is_full(error):
+            raise
+        raise PreparationError(
+            f"the folder {folder} cannot be made ({error.strerror}); choose another folder or set "
+            f"{HOME_VARIABLE}"
+        ) from error
 
 
 def _is_full(error: BaseException | None) -> bool:

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from edge_sdk.draft.manifest import MANIFEST_NAME, FileEntry, Manifest
+from edge_sdk.draft.tokenizer_text import load_tokenizer
 from edge_sdk.errors import InvalidRequest, PreparationError
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
 from export.backend_registry import DEFAULT_BACKEND, check_backend, make_graph
@@ -52,7 +53,7 @@ def export_draft(
         PreparationError: it could not be fetched or written (`OutOfSpace`: the disk is full).
     """
     progress = progress or NoProgress()
-    out = Path(out).expanduser().absolute()
+    out = _absolute(out)
     if bits not in WEIGHT_BITS:
         raise InvalidRequest(
             f"{bits} bits a weight are not offered, only {', '.join(map(str, WEIGHT_BITS))}",
@@ -134,7 +135,25 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _absolute(out: Path) -> Path:
+    try:
+        return Path(out).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidRequest(
+            f"the home folder in {str(out)!r} is not known; give a whole path", field="out"
+        ) from error
+
+
 def _check_out(out: Path, force: bool) -> None:
+    try:
+        _check_place(out, force)
+    except OSError as error:
+        raise InvalidRequest(
+            f"{out} cannot be looked at ({error.strerror}); choose another folder", field="out"
+        ) from error
+
+
+def _check_place(out: Path, force: bool) -> None:
     if not out.exists():
         return
     if not out.is_dir():
@@ -219,7 +238,4 @@ def _context(wanted: int | None, most: int) -> int:
 
 
 def _prefix_ids(folder: Path) -> tuple[int, ...]:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return tuple(tokenizer.encode("").ids)
+    return tuple(load_tokenizer(folder / "tokenizer.json").encode("").ids)

@@ -60,13 +60,21 @@ def resolve_source(source: str | Path, *, progress: Progress | None = None) -> S
     if packaged is not None:
         folder = packaged_folder(packaged, progress=progress)
         return SourceFolder(packaged.name, packaged.name, packaged.sha256, read_checkpoint(folder))
-    path = Path(source).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(source).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as error:  # too long or not to be entered; ~ of nobody
+        reason = error.strerror if isinstance(error, OSError) else "its home folder is not known"
+        raise ModelFolderInvalid(
+            f"{str(source)!r} cannot be looked at ({reason}); give the path of a model, a hub id "
+            f"(owner/name) or one of {', '.join(PACKAGED_MODELS)}"
+        ) from error
+    if is_folder:
         checkpoint = read_checkpoint(path)
         with progress.stage("read the weights"):
             revision = checkpoint.weights_sha256()
         return SourceFolder(path.resolve().name, str(path), revision, checkpoint)
-    if path.is_file():
+    if is_file:
         return _from_gguf(path, progress)
     hub_id = HubId.parse(str(source)) if isinstance(source, str) else None
     if hub_id is None:

@@ -13,14 +13,17 @@ from rich.console import Console
 
 from edge_sdk.chat import Message
 from edge_sdk.cli.figures import figures
+from edge_sdk.cli.output import check_stdout, write
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
-from edge_sdk.errors import InvalidRequest
+from edge_sdk.errors import InvalidRequest, Unauthorized
 from edge_sdk.sampling import Sampling
 from edge_sdk.stream import Stream
 
 if TYPE_CHECKING:
     from edge_sdk.draft.onnx import OnnxDraft
+
+_KEY = "COSD_API_KEY"
 
 
 def _labelled() -> str:
@@ -37,8 +40,9 @@ def generate(
         str, typer.Option(help="Address of the server.", envvar="COSD_SERVER")
     ] = "http://127.0.0.1:8077",
     draft: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
+            metavar="PATH",
             help="Folder of an exported draft model (`cosd export`); not needed for "
             "autoregressive.",
             envvar="COSD_DRAFT",
@@ -76,6 +80,7 @@ def generate(
 
     Example: `cosd generate "The sea is" --draft my-draft --temperature 0.7`
     """
+    check_stdout()
     text = _from_stdin() if prompt is None else prompt
     if temperature is None:
         temperature = 0.0 if method == "greedy" else 1.0
@@ -87,10 +92,15 @@ def generate(
         min_p=min_p,
     )
     chosen = method_named(method, _options(option or []))
-    key = os.environ.get("COSD_API_KEY")
+    key = os.environ.get(_KEY) or None
+    if draft == "":
+        raise InvalidRequest(
+            "--draft is empty; give the folder that `cosd export` made", field="draft"
+        )
+    folder = None if draft is None else Path(draft)
 
     async def run() -> None:
-        model = await asyncio.to_thread(_open, draft, threads) if draft is not None else None
+        model = await asyncio.to_thread(_open, folder, threads) if folder is not None else None
         try:
             async with EdgeClient(server, draft=model, api_key=key) as client:
                 stream = client.generate(
@@ -110,14 +120,28 @@ def generate(
             if model is not None:
                 model.close()
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except InvalidRequest as error:
+        if error.field != "api_key":
+            raise
+        raise InvalidRequest(f"{_KEY} is no usable key: {error.message}", field=_KEY) from error
+    except Unauthorized as error:
+        given = "came from" if key else "is read from"
+        raise Unauthorized(f"{error.message} (the key {given} {_KEY})") from error
 
 
 def _from_stdin() -> str:
+    if sys.stdin is None:
+        raise InvalidRequest("stdin is closed; give PROMPT as an argument", field="prompt")
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"stdin is not UTF-8 text ({error})", field="prompt") from error
+    except OSError as error:
+        raise InvalidRequest(
+            f"stdin cannot be read ({error.strerror}); give PROMPT as an argument", field="prompt"
+        ) from error
 
 
 def _open(folder: Path, threads: int | None) -> OnnxDraft:
@@ -130,14 +154,14 @@ async def _print(stream: Stream) -> None:
     try:
         async with stream:
             async for piece in stream:
-                sys.stdout.write(piece.text)
-                sys.stdout.flush()
+                write(piece.text)
     finally:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        write("\n")
 
 
 def _report(stream: Stream) -> None:
+    if sys.stderr is None:
+        return
     table = figures([stream.stats])
     console = Console(stderr=True)
     console.print(table)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
@@ -12,9 +14,9 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from tokenizers import Tokenizer
 
 from edge_sdk.draft.manifest import MANIFEST_NAME, Manifest
+from edge_sdk.draft.tokenizer_text import load_tokenizer
 from edge_sdk.errors import (
     InvalidRequest,
     ManifestMismatch,
@@ -25,6 +27,7 @@ from edge_sdk.vocab import Alignment, Kind, TokenRole, Vocabulary, read_tokenize
 from edge_sdk.vocab.tokenizer_json import TOKENIZER_NAME
 
 _MAX_TEXT_BYTES = 64 << 20
+_MAX_PIPE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,7 @@ class _Side:
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Ids [T] of a text, without special tokens."""
-        try:
-            tokenizer = Tokenizer.from_file(str(self.file))
-        except Exception as error:  # tokenizers raises nothing narrower
-            raise TokenizerUnsupported(
-                f"{self.file} cannot be loaded by the installed tokenizers: {error}"
-            ) from error
+        tokenizer = load_tokenizer(self.file)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         ids = tokenizer.encode(text, add_special_tokens=False).ids
@@ -70,7 +68,13 @@ def vocab(
     Shows their sizes, the overlap in tokens and, with --text, in share of a text's tokens,
     and samples of what only one side has.
     """
-    _report(_side("A", a), _side("B", b), _text(text), samples)
+    try:
+        with _at_rest(a) as at_a, _at_rest(b) as at_b:
+            _report(_side("A", at_a), _side("B", at_b), _text(text), samples)
+    except OSError as error:
+        raise ModelFolderInvalid(
+            f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}"
+        ) from error
 
 
 def _report(a: _Side, b: _Side, text: str | None, samples: int) -> None:
@@ -86,6 +90,22 @@ def _report(a: _Side, b: _Side, text: str | None, samples: int) -> None:
         console.print(_missing(a, b, aligned, samples))
     # The default minimum is what a session would ask for.
     Alignment.between(target=a.vocabulary, draft=b.vocabulary)
+
+
+@contextmanager
+def _at_rest(path: Path) -> Iterator[Path]:
+    """`path`, or a copy of what a pipe gives, which can be read once only."""
+    if not path.exists() or path.is_dir() or path.is_file():
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / TOKENIZER_NAME
+        with path.open("rb") as pipe:
+            data = pipe.read(_MAX_PIPE_BYTES + 1)
+        if len(data) > _MAX_PIPE_BYTES:
+            raise InvalidRequest(f"{path} gives more than {_MAX_PIPE_BYTES} bytes")
+        copy.write_bytes(data)
+        yield copy
 
 
 def _side(name: str, path: Path) -> _Side:

@@ -20,6 +20,7 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 1
 MAX_MANIFEST_BYTES = 1 << 20
 WEIGHT_BITS = (4, 8, 16, 32)
+MAX_CONTEXT = 1 << 24  # tokens; the longest in use is 10 million
 MAX_VOCABULARY = 1 << 21  # rows of logits; the largest vocabulary in use has 262,208
 
 
@@ -124,11 +125,17 @@ class Manifest:
                 version.
         """
         path = folder / MANIFEST_NAME
-        if not folder.is_dir():
-            raise ModelFolderInvalid(
-                f"model folder {folder} does not exist; make one with `cosd export SOURCE {folder}`"
-            )
         try:
+            if not folder.is_dir():
+                raise ModelFolderInvalid(
+                    f"{folder} is a file, not a folder; give the folder that `cosd export` made"
+                    if folder.exists()
+                    else f"model folder {folder} does not exist; make one with "
+                    f"`cosd export SOURCE {folder}`"
+                )
+            # Opening a pipe would wait for a writer.
+            if path.exists() and not path.is_file():
+                raise ModelFolderInvalid(f"{path} is no plain file; export the model again")
             with path.open("rb") as file:
                 data = file.read(MAX_MANIFEST_BYTES + 1)
         except OSError as error:
@@ -221,7 +228,7 @@ class Manifest:
             architecture=top.text("architecture"),
             graph=graph,
             bits=bits,
-            context=top.integer("context", low=1),
+            context=top.integer("context", low=1, high=MAX_CONTEXT),
             logits_width=width,
             vocabulary_fingerprint=top.sha256("vocabulary_fingerprint"),
             roles=_roles(top, width),

@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.model import DraftModel
@@ -18,7 +17,7 @@ from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
 from edge_sdk.draft.text import DraftText
 from edge_sdk.draft.token_list import TokenList
-from edge_sdk.draft.tokenizer_text import TokenizerText
+from edge_sdk.draft.tokenizer_text import TokenizerText, load_tokenizer
 from edge_sdk.errors import InvalidRequest, ManifestMismatch, ModelError, ModelFolderInvalid
 from edge_sdk.vocab import TokenRole, Vocabulary, read_tokenizer
 
@@ -68,12 +67,15 @@ class OnnxDraft(DraftModel):
 
         Raises:
             ModelFolderInvalid: files are missing or truncated, or onnxruntime refuses them.
-            ManifestMismatch: graph or tokenizer are not those that the manifest describes.
-            TokenizerUnsupported: tokens that have no meaning in bytes.
+            ManifestMismatch: graph, weights or tokenizer are not those that the manifest
+                describes. Every file is read for that, which takes about 0.13 s for 114 MB.
+            TokenizerUnsupported: tokens that have no meaning in bytes, or a tokenizer that the
+                installed tokenizers cannot load.
+            InvalidRequest: threads below 1 or above 256.
             UnsupportedModel: a graph whose inputs are not known.
         """
         manifest = Manifest.read(folder)
-        manifest.check_files(folder)
+        manifest.check_files(folder, digests=True)
         vocabulary = read_tokenizer(
             folder / TOKENIZER_NAME,
             width=manifest.logits_width,
@@ -85,7 +87,7 @@ class OnnxDraft(DraftModel):
                 "(its fingerprint differs); export the model again"
             )
         text = TokenizerText(
-            Tokenizer.from_file(str(folder / TOKENIZER_NAME)),
+            load_tokenizer(folder / TOKENIZER_NAME),
             vocabulary=vocabulary,
             prefix_ids=manifest.prefix_ids,
             chat=manifest.chat,

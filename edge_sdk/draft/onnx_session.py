@@ -13,6 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from edge_sdk.errors import InvalidRequest, ModelError, ModelFolderInvalid
 
 MAX_DEFAULT_THREADS = 4
+MAX_THREADS = 256  # onnxruntime starts all of them at once, and tens of thousands hang
 # A pass with bound inputs and outputs fails with a bare RuntimeError.
 _FAILURES: tuple[type[BaseException], ...] = (
     RuntimeError,
@@ -49,11 +50,11 @@ def open_session(graph: Path, *, threads: int, spin: bool) -> onnxruntime.Infere
         spin: whether idle threads wait busily **inside** a pass; never between passes.
 
     Raises:
-        InvalidRequest: threads below 1.
+        InvalidRequest: threads below 1 or above 256.
         ModelFolderInvalid: the graph cannot be read or run, with onnxruntime's reason.
     """
-    if threads < 1:
-        raise InvalidRequest(f"threads is {threads}; use at least 1", field="threads")
+    if not 1 <= threads <= MAX_THREADS:
+        raise InvalidRequest(f"threads is {threads}; use 1 to {MAX_THREADS}", field="threads")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from edge_sdk.chat import Message, plain_rendering
 from edge_sdk.draft.manifest import ChatFormat
+from edge_sdk.errors import TokenizerUnsupported
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.vocab.tail import TailEncoder
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`.
+
+    Raises:
+        TokenizerUnsupported: the installed tokenizers cannot load it.
+    """
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise TokenizerUnsupported(
+            f"{path} cannot be loaded by the installed tokenizers ({error}); it may be damaged, "
+            "so fetch or export the model again"
+        ) from error
 
 
 class TokenizerText:

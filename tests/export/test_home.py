@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.errors import ModelFolderInvalid, OutOfSpace, PreparationError
+from edge_sdk.errors import InvalidRequest, ModelFolderInvalid, OutOfSpace, PreparationError
 from export.home import (
     check_prepared,
     disk_errors,
@@ -140,10 +140,26 @@ def test_a_full_disk_behind_another_error(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(PreparationError, match="cannot be written"),
+        pytest.raises(PreparationError, match="cannot be made"),
         new_folder(tmp_path / "file" / "x"),
     ):
         pass
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_a_place_where_no_folder_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (Path("/proc/x"), Path("/proc/x/y"), tmp_path / ("x" * 250)):
+        with pytest.raises(PreparationError, match="cannot be made"), new_folder(place):
+            pass
+    monkeypatch.setenv("COSD_HOME", "/proc/x")
+    with pytest.raises(PreparationError, match="cannot be made"), locked(tmp_path / "a"):
+        pass
+
+
+def test_a_home_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSD_HOME", "~nobody-of-that-name/x")
+    with pytest.raises(InvalidRequest, match="COSD_HOME is '~nobody-of-that-name/x'"):
+        model_home()
 
 
 def test_space_is_asked_for_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

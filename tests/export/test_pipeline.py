@@ -117,6 +117,15 @@ def test_an_existing_folder_is_replaced_only_when_told(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "out", ["x" * 300, "~nobody-of-that-name/x", "/proc/x"], ids=["long", "nobody", "proc"]
+)
+def test_places_that_cannot_be(tiny_checkpoint: Path, out: str) -> None:
+    with pytest.raises((InvalidRequest, PreparationError), match=r"choose another|not known"):
+        export_draft(tiny_checkpoint, Path(out))
+
+
+@pytest.mark.usefixtures("quick")
 def test_force_never_replaces_what_is_no_draft(tiny_checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "diary").mkdir()
     (tmp_path / "diary" / "today.txt").write_text("dear diary")

@@ -121,6 +121,12 @@ def test_what_is_nothing_is_refused(text: str, home: Path) -> None:
     assert "smollm2-135m" in caught.value.message or "config.json" in caught.value.message
 
 
+@pytest.mark.parametrize("text", ["x" * 300, "~nobody-of-that-name/x"])
+def test_what_cannot_be_looked_at_is_refused(text: str, home: Path) -> None:
+    with pytest.raises(ModelFolderInvalid, match="cannot be looked at"):
+        resolve_source(text)
+
+
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ModelFolderInvalid, match="not a GGUF file"):

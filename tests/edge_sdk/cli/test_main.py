@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 ROOM = '''
 """The whole room."""
+import asyncio
 import sys
 import time
 from typing import Annotated
@@ -51,6 +52,19 @@ def wait() -> None:
     time.sleep(60)
 
 
+def tidy() -> None:
+    """Wait for the event loop, and tidy."""
+
+    async def work() -> None:
+        try:
+            print("ready", flush=True)
+            await asyncio.sleep(60)
+        finally:
+            print("tidied", flush=True)
+
+    asyncio.run(work())
+
+
 def late() -> None:
     """Import late."""
     import package_that_nobody_has
@@ -83,6 +97,7 @@ greet = fake_room:greet
 fail = fake_room:fail
 refuse = fake_room:refuse
 wait = fake_room:wait
+tidy = fake_room:tidy
 late = fake_room:late [heavy]
 broken = fake_room:broken
 many = fake_room:many
@@ -284,6 +299,23 @@ def test_interruption_exits_130(room: Path) -> None:
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
+
+
+def test_sigterm_cleans_up_and_exits_143(room: Path) -> None:
+    with subprocess.Popen(
+        command("tidy"),
+        env=environment(room),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert rest == "tidied\n"
+    assert errors.splitlines() == ["room was imported", "terminated"]
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

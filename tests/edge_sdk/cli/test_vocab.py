@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,26 @@ def test_share_of_a_text(pair: tuple[Path, Path], tmp_path: Path) -> None:
     output = shown(*pair, "--text", text)
     assert row(output, "A") == ["5", "60.0%"]
     assert row(output, "B") == ["3", "100.0%"]
+
+
+def test_a_pipe_is_read_once(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = pair
+    text = tmp_path / "text"
+    text.write_text("the", encoding="utf-8")
+    read, write = os.pipe()
+
+    def send() -> None:
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write((a / "tokenizer.json").read_bytes())
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        through = shown(f"/dev/fd/{read}", b, "--text", text)
+    finally:
+        sender.join()
+        os.close(read)
+    assert row(through, "ids") == row(shown(a, b), "ids")
 
 
 def test_files_are_as_good_as_folders(pair: tuple[Path, Path]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,7 @@ def _set(document: dict[str, Any], place: str, value: Any) -> None:
         ("files/..", {"bytes": 1, "sha256": "0" * 64}),
         ("files/manifest.json", {"bytes": 1, "sha256": "0" * 64}),
         ("versions", {"onnx": 1}),
+        ("context", 10**30),
     ],
 )
 def test_a_wrong_field_is_named(manifest: Manifest, tmp_path: Path, place: str, value: Any) -> None:
@@ -139,6 +141,22 @@ def test_missing_folder_and_missing_manifest(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderInvalid, match="does not exist"):
         Manifest.read(tmp_path / "nowhere")
     with pytest.raises(ModelFolderInvalid, match=r"no readable manifest\.json"):
+        Manifest.read(tmp_path)
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ModelFolderInvalid, match="is a file, not a folder"):
+        Manifest.read(file)
+    with pytest.raises(ModelFolderInvalid, match="File name too long"):
+        Manifest.read(tmp_path / ("x" * 300))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST_NAME)
+    with pytest.raises(ModelFolderInvalid, match="no plain file"):
         Manifest.read(tmp_path)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -12,12 +13,14 @@ import pytest
 
 from edge_sdk.draft import onnx as _onnx
 from edge_sdk.draft import onnx_decoder as _decoder
+from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import (
     InvalidRequest,
     ManifestMismatch,
     ModelError,
     ModelFolderInvalid,
+    TokenizerUnsupported,
     UnsupportedModel,
 )
 
@@ -289,20 +292,48 @@ def test_a_graph_of_another_width(bag_folder: Folder) -> None:
 
 def test_a_tokenizer_of_another_export(
     bag_folder: Folder,
-    rewrite_manifest: Callable[..., None],
+    remake_manifest: Callable[..., None],
     remake_tokenizer: Callable[..., None],
 ) -> None:
     folder = bag_folder()
+    fingerprint = Manifest.read(folder).vocabulary_fingerprint
     size = (folder / "tokenizer.json").stat().st_size
     remake_tokenizer(folder, first_word="tha")
     assert (folder / "tokenizer.json").stat().st_size == size
+    with pytest.raises(ManifestMismatch, match="SHA-256"):
+        OnnxDraft.open(folder)
+    remake_manifest(folder, vocabulary_fingerprint=fingerprint)
     with pytest.raises(ManifestMismatch, match="fingerprint"):
         OnnxDraft.open(folder)
 
 
-def test_threads_must_be_positive(bag_folder: Folder) -> None:
-    with pytest.raises(InvalidRequest, match="threads"):
-        OnnxDraft.open(bag_folder(), threads=0)
+def test_changed_weights_of_the_same_size(bag_folder: Folder) -> None:
+    folder = bag_folder()
+    weights = folder / "model.onnx.data"
+    data = bytearray(weights.read_bytes())
+    data[100] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(ManifestMismatch, match=r"model\.onnx\.data does not have the SHA-256"):
+        OnnxDraft.open(folder)
+
+
+def test_a_tokenizer_without_merges(
+    bag_folder: Folder, remake_manifest: Callable[..., None]
+) -> None:
+    folder = bag_folder()
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text("utf-8"))
+    del document["model"]["merges"]
+    path.write_text(json.dumps(document), "utf-8")
+    remake_manifest(folder)
+    with pytest.raises(TokenizerUnsupported, match=r"tokenizer\.json cannot be loaded"):
+        OnnxDraft.open(folder)
+
+
+@pytest.mark.parametrize("threads", [-1, 0, 257, 100_000, 10**11])
+def test_threads_are_bounded(bag_folder: Folder, threads: int) -> None:
+    with pytest.raises(InvalidRequest, match="use 1 to 256"):
+        OnnxDraft.open(bag_folder(), threads=threads)
 
 
 MEMORY = """

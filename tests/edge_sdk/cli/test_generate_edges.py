@@ -1,0 +1,91 @@
+"""`cosd generate` where its environment is odd: every end is one line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SERVER = """
+import sys
+from edge_sdk.cli import generate as module
+
+class Stream:
+    async def __aenter__(self): return self
+    async def __aexit__(self, *error): return None
+    async def __aiter__(self):
+        yield type("Piece", (), {"text": "caf\u00e9"})
+
+class Client:
+    def __init__(self, server, *, draft, api_key): print("key", api_key, file=sys.stderr)
+    async def __aenter__(self): return self
+    async def __aexit__(self, *error): return None
+    def generate(self, *arguments, **options): return Stream()
+
+module.EdgeClient = Client
+"""
+RUN = "from edge_sdk.cli.main import main; raise SystemExit(main())"
+
+
+def generate(arguments: str, *, code: str = RUN, **environment: str) -> tuple[int, list[str]]:
+    """Status and stderr lines of `cosd generate` with redirections, by a shell."""
+    program = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+    done = subprocess.run(
+        ["sh", "-c", f"{program} generate {arguments}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def text(arguments: str, **environment: str) -> tuple[int, list[str]]:
+    return generate(f"hi --no-stats {arguments}", code=SERVER + RUN, **environment)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk() -> None:
+    status, errors = text("> /dev/full")
+    assert status == 1
+    assert errors[1:] == ["error: stdout cannot be written: No space left on device (error)"]
+
+
+def test_an_encoding_without_the_letters() -> None:
+    status, errors = text("> /dev/null", PYTHONIOENCODING="ascii")
+    assert status == 1
+    assert "PYTHONIOENCODING" in errors[1]
+    assert text("> /dev/null")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "say"),
+    [
+        ("hi >&-", "stdout is closed"),
+        ("<&-", "stdin is closed"),
+        ("hi --draft ''", "--draft is empty"),
+        ("hi --draft /etc/passwd", "/etc/passwd is a file, not a folder"),
+    ],
+)
+def test_one_line(arguments: str, say: str) -> None:
+    status, errors = generate(arguments)
+    assert status == 1
+    (line,) = errors
+    assert line.startswith("error: ")
+    assert say in line
+
+
+def test_the_key() -> None:
+    assert text("", COSD_API_KEY="")[1] == ["key None"]
+    assert text("", COSD_API_KEY="abc")[1] == ["key abc"]
+    status, errors = generate("hi --method autoregressive", COSD_API_KEY="\u00e9")
+    assert status == 1
+    (line,) = errors
+    assert "COSD_API_KEY is no usable key" in line
