@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from edge_sdk.arguments import kind, shown
 from edge_sdk.errors import InvalidRequest
 
 Role = Literal["system", "user", "assistant"]
@@ -20,9 +21,16 @@ class Message:
     content: str
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
+        role: object = self.role
+        if not isinstance(role, str) or role not in ROLES:
             raise InvalidRequest(
-                f"chat role {self.role!r} is not one of {', '.join(ROLES)}", field="messages"
+                f"chat role {shown(self.role)} is not one of {', '.join(ROLES)}", field="messages"
+            )
+        if not isinstance(self.content, str):
+            raise InvalidRequest(
+                f"the content of a chat message is {shown(self.content)} ({kind(self.content)}); "
+                f"it must be a string",
+                field="messages",
             )
 
 

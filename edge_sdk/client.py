@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
+import numpy as np
+
+from edge_sdk.arguments import integer, kind, require_text, shown
 from edge_sdk.chat import Message
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.method import Method
@@ -14,7 +17,7 @@ from edge_sdk.errors import EmptyPrompt, InvalidRequest
 from edge_sdk.sampling import Sampling
 from edge_sdk.session import Request
 from edge_sdk.stream import Stream
-from edge_sdk.vocab.stop import StopStrings
+from edge_sdk.vocab.stop import StopStrings, stop_list
 from edge_sdk.wire import Generation, Prompt
 from edge_sdk.wire.limits import MAX_DRAFT
 
@@ -35,8 +38,8 @@ class EdgeClient(Connection):
         timeouts, retry: how long to wait and when to try again.
         verify: TLS verification; an `ssl.SSLContext` for own authorities.
         http_client: an `httpx.AsyncClient` to use; it is not closed.
-        cache: folder for byte tables of targets, by default in `COSD_HOME`; None keeps nothing
-            on disk.
+        cache: folder for byte tables of targets; "home", the default, is one in `COSD_HOME`;
+            None keeps nothing on disk.
 
     One draft model follows one text: generations that draft run one after another.
     """
@@ -50,7 +53,7 @@ class EdgeClient(Connection):
         method: Method | str = "hybrid",
         sampling: Sampling | None = None,
         max_tokens: int = 256,
-        stop: Sequence[str] = (),
+        stop: Iterable[str] | None = (),
         seed: int | None = None,
         gamma: int = 3,
     ) -> Stream:
@@ -69,51 +72,106 @@ class EdgeClient(Connection):
         Raises:
             InvalidRequest: an argument is wrong; the message names it.
         """
-        chosen = method_named(method) if isinstance(method, str) else method
+        chosen = _method(method)
         if sampling is None:
             sampling = Sampling(temperature=0.0 if chosen.name == "greedy" else 1.0)
+        elif not isinstance(sampling, Sampling):
+            raise InvalidRequest(
+                f"sampling is {shown(sampling)} ({kind(sampling)}); give "
+                f"Sampling(temperature=..., top_p=...)",
+                field="sampling",
+            )
         chosen.check(sampling)
-        gamma = _integer("gamma", gamma)
+        gamma = integer("gamma", gamma)
         if not 1 <= gamma <= MAX_DRAFT:
             raise InvalidRequest(
-                f"gamma is {gamma}; it must be within [1, {MAX_DRAFT}]", field="gamma"
+                f"gamma is {shown(gamma)}; it must be within [1, {MAX_DRAFT}]", field="gamma"
             )
+        stop = stop_list(stop)
         StopStrings(stop)
-        given = (prompt, messages, prompt_ids)
-        if any(part is not None and len(part) == 0 for part in given):
-            raise EmptyPrompt("the prompt is empty; give at least one character", field="prompt")
         if not isinstance(prompt, str | None):
             raise InvalidRequest(
-                f"the prompt is {type(prompt).__name__}, not a string; chat goes into messages=, "
-                f"target ids into prompt_ids=",
+                f"the prompt is {shown(prompt)} ({kind(prompt)}), not a string; chat goes into "
+                f"messages=, target ids into prompt_ids=",
                 field="prompt",
             )
+        if prompt is not None:
+            require_text("the prompt", prompt, "prompt")
+        turns, ids = _turns(messages), _ids(prompt_ids)
+        if any(part is not None and len(part) == 0 for part in (prompt, turns, ids)):
+            raise EmptyPrompt("the prompt is empty; give at least one character", field="prompt")
         if chosen.drafts and not self.has_draft:
             _ = self.draft
         request = Request(
             prompt=Prompt(
                 text=prompt,
-                messages=None if messages is None else tuple(messages),
-                ids=None
-                if prompt_ids is None
-                else tuple(_integer("prompt_ids", token) for token in prompt_ids),
+                messages=turns,
+                ids=ids,
             ),
             method=chosen,
             generation=Generation(
                 method=chosen.name,
                 sampling=sampling,
-                max_tokens=_integer("max_tokens", max_tokens),
-                seed=secrets.randbits(64) if seed is None else _integer("seed", seed),
+                max_tokens=integer("max_tokens", max_tokens),
+                seed=secrets.randbits(64) if seed is None else integer("seed", seed),
                 options=chosen.options(),
             ),
             gamma=1 if chosen.keeps_sure else gamma,
-            stop=tuple(stop),
+            stop=stop,
         )
         return Stream(self, request)
 
 
-def _integer(name: str, value: int) -> int:
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        raise InvalidRequest(f"{name} is {value!r}; it must be an integer", field=name) from error
+def _method(method: object) -> Method:
+    if isinstance(method, str):
+        return method_named(method)
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, type) and issubclass(method, Method):
+        raise InvalidRequest(
+            f"method is the class {method.__name__}; give an instance, {method.__name__}()",
+            field="method",
+        )
+    raise InvalidRequest(
+        f"method is {shown(method)} ({kind(method)}); give the name of a method, such as "
+        f"'hybrid', or an instance of one",
+        field="method",
+    )
+
+
+def _turns(messages: object) -> tuple[Message, ...] | None:
+    if messages is None:
+        return None
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise InvalidRequest(
+            f"messages is {shown(messages)} ({kind(messages)}); give a list of "
+            f"Message(role, content)",
+            field="messages",
+        )
+    turns = tuple(messages)
+    for turn in turns:
+        if isinstance(turn, Message):
+            require_text("a chat message", turn.content, "messages")
+    return turns
+
+
+def _ids(prompt_ids: object) -> tuple[int, ...] | None:
+    if prompt_ids is None:
+        return None
+    array = isinstance(prompt_ids, np.ndarray) and prompt_ids.ndim == 1
+    if isinstance(prompt_ids, str | bytes | bytearray | memoryview) or not (
+        array or isinstance(prompt_ids, Sequence)
+    ):
+        raise InvalidRequest(
+            f"prompt_ids is {shown(prompt_ids)} ({kind(prompt_ids)}); give a list of integers",
+            field="prompt_ids",
+        )
+    ids = tuple(integer("prompt_ids", token) for token in cast("Sequence[object]", prompt_ids))
+    for token in ids:
+        if not 0 <= token < 2**63:
+            raise InvalidRequest(
+                f"prompt_ids has {shown(token)}; an id is an integer from 0 to the size of the "
+                f"target's vocabulary",
+                field="prompt_ids",
+            )
+    return ids

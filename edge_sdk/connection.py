@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.arguments import kind, shown
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.model import DraftModel
@@ -33,7 +36,14 @@ T = TypeVar("T")
 
 
 class Closable(Protocol):
-    """A text that can be stopped."""
+    """A text that can be stopped.
+
+    Attributes:
+        waits_for_this_task: it is under way, and goes on only if the current task reads on.
+    """
+
+    @property
+    def waits_for_this_task(self) -> bool: ...
 
     async def aclose(self) -> None:
         """Stop it. Idempotent."""
@@ -62,21 +72,33 @@ class Connection:
         retry: Retry | None = None,
         verify: ssl.SSLContext | bool = True,
         http_client: httpx.AsyncClient | None = None,
-        cache: Path | Literal["home"] | None = "home",
+        cache: Path | str | None = "home",
     ) -> None:
-        self.retry = retry or Retry()
+        if not isinstance(draft, DraftModel | str | os.PathLike | None):
+            raise InvalidRequest(
+                f"draft is {shown(draft)} ({kind(draft)}); give a draft model or the folder of "
+                f"an exported one",
+                field="draft",
+            )
+        if not isinstance(cache, str | os.PathLike | None):
+            raise InvalidRequest(
+                f"cache is {shown(cache)} ({kind(cache)}); give a folder, or None for no cache",
+                field="cache",
+            )
         self.transport = HttpTransport(
             base_url,
             api_key=api_key,
             timeouts=timeouts,
-            retry=self.retry,
+            retry=retry,
             verify=verify,
             client=http_client,
         )
+        self.retry = retry or Retry()
         self.draft_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")
         self._draft_given = draft
         self._draft = draft if isinstance(draft, DraftModel) else None
-        self._cache = cosd_home() / "tables" if cache == "home" else cache
+        self._cache = _cache_folder(cache)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._card: Card | None = None
         self._vocabulary: Vocabulary | None = None
         self._alignment: Alignment | None = None
@@ -85,8 +107,9 @@ class Connection:
         self._registered = False
         self._connecting = asyncio.Lock()
         self._drafting = asyncio.Lock()
+        self._drafted: weakref.ref[Closable] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self.streams: set[Closable] = set()
+        self.streams: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.closed = False
 
     async def __aenter__(self) -> Self:
@@ -113,7 +136,9 @@ class Connection:
             ModelError: the draft folder cannot be used.
             TransportError, Unauthorized: the server cannot be talked to.
             VocabularyMismatch: draft and target share too little.
+            InvalidRequest: the client is in use in another event loop.
         """
+        self._check_loop()
         async with self._connecting:
             if self._card is not None:
                 return
@@ -132,14 +157,26 @@ class Connection:
     async def aclose(self) -> None:
         """Close sessions, connections and, if it was loaded here, the draft. Idempotent.
 
-        Texts still being generated elsewhere end with an `InvalidRequest`.
+        Texts still being generated end with an `InvalidRequest`.
+
+        Raises:
+            InvalidRequest: the client is in use in another event loop.
         """
+        if self._loop is not None and self._loop.is_closed():
+            # Its connections and texts ended with that loop.
+            self.closed = True
+            await self._free_draft()
+            return
+        self._check_loop()
         self.closed = True
         for stream in list(self.streams):
             await stream.aclose()
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSE_SECONDS)
         await self.transport.aclose()
+        await self._free_draft()
+
+    async def _free_draft(self) -> None:
         await asyncio.to_thread(self.draft_thread.shutdown)
         if self._draft is not None and not isinstance(self._draft_given, DraftModel):
             self._draft.close()
@@ -193,9 +230,22 @@ class Connection:
         return _connected(self._alignment)
 
     @contextlib.asynccontextmanager
-    async def drafting(self) -> AsyncIterator[None]:
-        """The draft model is free, and this text's until the end."""
+    async def drafting(self, text: Closable) -> AsyncIterator[None]:
+        """The draft model is free, and this text's until the end.
+
+        Raises:
+            InvalidRequest: it is busy with a text that the waiting task itself would have to
+                read on.
+        """
+        busy = None if self._drafted is None else self._drafted()
+        if self._drafting.locked() and busy is not None and busy.waits_for_this_task:
+            raise InvalidRequest(
+                "this client's draft is busy with another text of this task; close it first or "
+                "use another client"
+            )
+        busy = None
         async with self._drafting:
+            self._drafted = weakref.ref(text)
             yield
 
     async def register_pair(self) -> None:
@@ -203,6 +253,16 @@ class Connection:
         if not self._registered:
             await register(self.transport, self.alignment)
             self._registered = True
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise InvalidRequest(
+                "this client belongs to another event loop (a second asyncio.run, or another "
+                "thread); make a client in each loop"
+            )
 
     def forget(self, session_id: str) -> None:
         """Close a session in the background; a server that does not answer drops it itself."""
@@ -215,6 +275,12 @@ class Connection:
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _cache_folder(cache: Path | str | None) -> Path | None:
+    if cache == "home":
+        return cosd_home() / "tables"
+    return None if cache is None else Path(cache)
 
 
 def _connected(value: T | None) -> T:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Final
 
+from edge_sdk.arguments import integer, number, shown
 from edge_sdk.errors import InvalidRequest
+
+_MAX_TOP_K: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,9 @@ class Sampling:
     min_p: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("repetition_penalty", "temperature", "top_p", "min_p"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        object.__setattr__(self, "top_k", integer("top_k", self.top_k))
         _require(
             0.01 <= self.repetition_penalty <= 100,
             "repetition_penalty",
@@ -46,9 +52,12 @@ class Sampling:
             self.temperature,
             "0 or within [0.001, 100]",
         )
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
-            raise InvalidRequest(f"top_k is {self.top_k!r}; it must be an integer", field="top_k")
-        _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or a positive integer")
+        _require(
+            0 <= self.top_k <= _MAX_TOP_K,
+            "top_k",
+            self.top_k,
+            "0 (off) or a positive integer up to 2**31",
+        )
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "within (0, 1]")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "within [0, 1]")
 
@@ -64,5 +73,5 @@ class Sampling:
 
 
 def _require(holds: bool, name: str, value: float, range_: str) -> None:
-    if not holds or not math.isfinite(value):
-        raise InvalidRequest(f"{name} is {value!r}; it must be {range_}", field=name)
+    if not holds:
+        raise InvalidRequest(f"{name} is {shown(value)}; it must be {range_}", field=name)

@@ -12,7 +12,7 @@ from typing import Final, Self, cast
 
 from edge_sdk.connection import Connection
 from edge_sdk.drafted import DraftedText
-from edge_sdk.errors import UnknownMethod
+from edge_sdk.errors import InvalidRequest, UnknownMethod
 from edge_sdk.rounds import Token
 from edge_sdk.server_alone import server_alone
 from edge_sdk.session import Request, Session
@@ -31,29 +31,30 @@ class Stream:
     """
 
     def __init__(self, client: Connection, request: Request) -> None:
-        self.stats = Stats(method=request.method.name)
-        self.finish: str | None = None
-        self._client = client
         self._request = request
-        self._transcript = Transcript(request.stop)
-        self._session = Session(client, request, self.stats)
-        self._cancelled = threading.Event()
-        self._began = False
-        self._over = asyncio.Event()
-        # Whoever iterates holds the generator, and not this stream: leaving a loop then ends
-        # the generation at once, whether or not the stream is kept.
-        self._pieces: weakref.ref[AsyncGenerator[Piece, None]] | None = None
+        self._generation = _Generation(client, request)
+        self._session = self._generation.session
         self._held: AsyncGenerator[Piece, None] | None = None
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return self._transcript.text
+        return self._generation.transcript.text
 
     @property
     def tokens(self) -> Sequence[Token]:
         """Target tokens so far."""
-        return self._transcript.tokens
+        return self._generation.transcript.tokens
+
+    @property
+    def stats(self) -> Stats:
+        """What the text has cost so far."""
+        return self._generation.stats
+
+    @property
+    def finish(self) -> str | None:
+        """Why the text is complete: "end", "length", "context" or "stop"; None until then."""
+        return self._generation.finish
 
     @property
     def seed(self) -> int:
@@ -61,13 +62,13 @@ class Stream:
         return self._request.generation.seed
 
     def __aiter__(self) -> AsyncIterator[Piece]:
-        pieces = self._generator()
+        pieces = self._generation.pieces()
         self._held = None
-        return pieces
+        return _Reader(self._generation, pieces)
 
     async def __anext__(self) -> Piece:
-        self._held = self._generator()
-        return await self._held.__anext__()
+        self._held = self._generation.pieces()
+        return await self._generation.next_of(self._held)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,12 +83,77 @@ class Stream:
 
     async def aclose(self) -> None:
         """Stop generating. Idempotent."""
+        self._held = None
+        await self._generation.aclose()
+
+
+class _Reader:
+    """What a loop over a stream holds."""
+
+    def __init__(self, generation: _Generation, pieces: AsyncGenerator[Piece, None]) -> None:
+        self._generation = generation
+        self._pieces = pieces
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Piece:
+        return await self._generation.next_of(self._pieces)
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()
+
+
+class _Generation:
+    """The text itself. Its generator's frame holds it, and it holds the generator only weakly:
+    whoever reads holds that, so that leaving a loop or dropping a stream ends the text and
+    frees the draft."""
+
+    def __init__(self, client: Connection, request: Request) -> None:
+        self.stats = Stats(method=request.method.name)
+        self.finish: str | None = None
+        self.transcript = Transcript(request.stop)
+        self.session = Session(client, request, self.stats)
+        self._client = client
+        self._request = request
+        self._cancelled = threading.Event()
+        self._began = False
+        self._closed_with_client = False
+        self._over = asyncio.Event()
+        self._reader: asyncio.Task[object] | None = None
+        self._pieces: weakref.ref[AsyncGenerator[Piece, None]] | None = None
+
+    async def next_of(self, pieces: AsyncGenerator[Piece, None]) -> Piece:
+        self._reader = asyncio.current_task()
+        try:
+            return await pieces.__anext__()
+        except StopAsyncIteration:
+            if self._closed_with_client:
+                raise InvalidRequest(
+                    "the client was closed while a text was being generated; close it after "
+                    "the text"
+                ) from None
+            raise
+
+    @property
+    def waits_for_this_task(self) -> bool:
+        """It goes on only if the task that asks reads on."""
+        pieces = None if self._pieces is None else self._pieces()
+        return (
+            pieces is not None
+            and not _running(pieces)
+            and not self._over.is_set()
+            and self._reader is not None
+            and self._reader is asyncio.current_task()
+        )
+
+    async def aclose(self) -> None:
+        """Stop generating. Idempotent."""
         self._cancelled.set()
         pieces = None if self._pieces is None else self._pieces()
-        self._held = None
-        elsewhere = (
-            pieces is not None and cast("AsyncGeneratorType[Piece, None]", pieces).ag_running
-        )
+        if self._client.closed and self._began and not self._over.is_set():
+            self._closed_with_client = True
+        elsewhere = pieces is not None and _running(pieces)
         if pieces is not None and not elsewhere:
             await pieces.aclose()
         elif self._began and not (elsewhere and self._client.closed):
@@ -96,7 +162,8 @@ class Stream:
                 async with asyncio.timeout(_END_SECONDS):
                     await self._over.wait()
 
-    def _generator(self) -> AsyncGenerator[Piece, None]:
+    def pieces(self) -> AsyncGenerator[Piece, None]:
+        """The one generator of the text; of a text that was left, one without pieces."""
         pieces = None if self._pieces is None else self._pieces()
         if pieces is None:
             pieces = self._run() if self._pieces is None else _nothing()
@@ -113,6 +180,7 @@ class Stream:
                     yield piece
         finally:
             self._client.streams.discard(self)
+            self._reader = None
             self._over.set()
 
     async def _text_pieces(self) -> AsyncGenerator[Piece, None]:
@@ -129,36 +197,40 @@ class Stream:
         try:
             async with contextlib.aclosing(tokens):
                 async for batch, finish in tokens:
-                    piece = self._transcript.feed(batch)
-                    self.stats.tokens = len(self._transcript.tokens)
-                    if self._transcript.stopped:
+                    piece = self.transcript.feed(batch)
+                    self.stats.tokens = len(self.transcript.tokens)
+                    if self.transcript.stopped:
                         self.finish = "stop"
                     elif finish != Finish.NONE:
                         self.finish = finish.name.lower()
                     yield piece
                     if self.finish is not None:
                         break
-            rest = self._transcript.close()
+            rest = self.transcript.close()
             if rest.text:
                 yield rest
         finally:
             self.stats.retries = client.transport.retries - retries
-            if self._session.session_id:
-                client.forget(self._session.session_id)
+            if self.session.session_id:
+                client.forget(self.session.session_id)
 
     async def _tokens(self) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
         client, request = self._client, self._request
         if not request.method.drafts:
-            alone = server_alone(client, request, self._session, self.stats)
+            alone = server_alone(client, request, self.session, self.stats)
             async with contextlib.aclosing(alone) as tokens:
                 async for item in tokens:
                     yield item
             return
-        async with client.drafting():
-            text = DraftedText(client, request, self._session, self.stats, self._cancelled)
+        async with client.drafting(self):
+            text = DraftedText(client, request, self.session, self.stats, self._cancelled)
             async with contextlib.aclosing(text.tokens()) as tokens:
                 async for item in tokens:
                     yield item
+
+
+def _running(pieces: AsyncGenerator[Piece, None]) -> bool:
+    return cast("AsyncGeneratorType[Piece, None]", pieces).ag_running
 
 
 async def _nothing() -> AsyncGenerator[Piece, None]:

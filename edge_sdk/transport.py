@@ -8,16 +8,19 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import httpx
 
+from edge_sdk.arguments import integer, kind, number, shown
 from edge_sdk.errors import (
     ConnectionFailed,
     CosdError,
     InvalidRequest,
+    ModelError,
+    PreparationError,
     ProtocolError,
     RateLimited,
     ServerUnavailable,
@@ -72,8 +75,12 @@ class Retry:
     longest: float = 8.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise InvalidRequest(f"attempts is {self.attempts}; at least 1 is needed")
+        for name in ("first", "longest"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        if integer("attempts", self.attempts) < 1:
+            raise InvalidRequest(
+                f"attempts is {shown(self.attempts)}; at least 1 is needed", field="attempts"
+            )
         if not (0 <= self.first <= self.longest):
             raise InvalidRequest("a retry needs 0 <= first <= longest seconds")
 
@@ -84,10 +91,27 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds. `reply` is the longest silence while a reply is awaited."""
+    """Seconds.
+
+    Attributes:
+        connect: until a connection stands.
+        reply: until the reply to a round is there in full; for a stream, its longest silence.
+        setup: until any other reply is there in full: the card, the byte table, a registered
+            pair, and opening and closing a session.
+    """
 
     connect: float = 5.0
     reply: float = 120.0
+    setup: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "reply", "setup"):
+            value = number(name, getattr(self, name))
+            if value <= 0:
+                raise InvalidRequest(
+                    f"{name} is {shown(value)}; it must be more than 0 seconds", field=name
+                )
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +151,16 @@ class HttpTransport:
         verify: ssl.SSLContext | bool = True,
         client: httpx.AsyncClient | None = None,
     ) -> None:
+        for name, value, kinds, give in (
+            ("timeouts", timeouts, Timeouts, "Timeouts(reply=...)"),
+            ("retry", retry, Retry, "Retry(attempts=...)"),
+            ("http_client", client, httpx.AsyncClient, "an httpx.AsyncClient"),
+            ("verify", verify, bool | ssl.SSLContext, "True, False or an ssl.SSLContext"),
+        ):
+            if not isinstance(value, kinds) and (value is not None or name == "verify"):
+                raise InvalidRequest(
+                    f"{name} is {shown(value)} ({kind(value)}); give {give}", field=name
+                )
         self._base = _checked_url(base_url)
         # A body that grows when it is unpacked would not be bounded by its limit.
         self._headers = {"accept-encoding": "identity"}
@@ -134,6 +168,7 @@ class HttpTransport:
             self._headers["authorization"] = f"Bearer {_key(api_key)}"
         self._retry = retry or Retry()
         timeouts = timeouts or Timeouts()
+        self._timeouts = timeouts
         self._timeout = httpx.Timeout(timeouts.reply, connect=timeouts.connect)
         self._own = client is None
         # The server keeps idle connections for 75 s by default; leaving first avoids the race
@@ -183,11 +218,15 @@ class HttpTransport:
 
     async def verify(self, session_id: str, message: Verify) -> tuple[Verdict, Exchange]:
         path = f"/v1/sessions/{session_id}/verify"
-        return await self._call("POST", path, message, Verdict, limit=limits.MAX_REPLY_BODY)
+        return await self._call(
+            "POST", path, message, Verdict, limit=limits.MAX_REPLY_BODY, in_round=True
+        )
 
     async def ask(self, session_id: str, message: Ask) -> tuple[Answer, Exchange]:
         path = f"/v1/sessions/{session_id}/ask"
-        return await self._call("POST", path, message, Answer, limit=limits.MAX_REPLY_BODY)
+        return await self._call(
+            "POST", path, message, Answer, limit=limits.MAX_REPLY_BODY, in_round=True
+        )
 
     async def truncate(self, session_id: str, message: Truncate) -> Truncated:
         path = f"/v1/sessions/{session_id}/truncate"
@@ -207,7 +246,11 @@ class HttpTransport:
         """
         request = self._build("POST", f"/v1/sessions/{session_id}/generate", encode(message))
         try:
-            response = await self._client.send(request, stream=True)
+            response = await self._in_time(
+                "reply",
+                self._client.send(request, stream=True),
+                request.url.path,
+            )
         except httpx.HTTPError as error:
             raise self._translated(error) from error
         try:
@@ -243,8 +286,10 @@ class HttpTransport:
         reply: type[R],
         *,
         limit: int = _MAX_CARD,
+        in_round: bool = False,
     ) -> tuple[R, Exchange]:
-        data, exchange = await self._request(method, path, encode(message), limit=limit)
+        body = encode(message)
+        data, exchange = await self._request(method, path, body, limit=limit, in_round=in_round)
         return self._decoded(reply, data, limit), exchange
 
     def _decoded(self, reply: type[R], data: bytes, limit: int) -> R:
@@ -254,20 +299,40 @@ class HttpTransport:
             raise ProtocolError(f"the server's reply cannot be read: {error}") from error
 
     async def _request(
-        self, method: str, path: str, body: bytes, *, limit: int
+        self, method: str, path: str, body: bytes, *, limit: int, in_round: bool = False
     ) -> tuple[bytes, Exchange]:
         failures = 0
+        name: Literal["reply", "setup"] = "reply" if in_round else "setup"
+        begin = time.monotonic()
         while True:
             try:
-                return await self._send(method, path, body, limit)
+                return await self._in_time(name, self._send(method, path, body, limit), path)
             except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable) as error:
                 failures += 1
                 wait = self._wait(failures, error)
                 if failures >= self._retry.attempts or wait > _MAX_RETRY_AFTER:
                     raise
-                log.info("sending again in %.2f s: %s", wait, error)
+                # A server that hangs from the start is told of after the second try.
+                late = time.monotonic() - begin > 1.5 * self._timeouts.setup
+                if late and not in_round and isinstance(error, TimedOut):
+                    raise
+                log.warning("sending again in %.2f s: %s", wait, error)
             await asyncio.sleep(wait)
             self.retries += 1
+
+    async def _in_time(self, name: Literal["reply", "setup"], work: Awaitable[R], path: str) -> R:
+        """Bound the whole, which a server that sends a byte now and then would not end."""
+        seconds: float = getattr(self._timeouts, name)
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                return await work
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            raise TimedOut(
+                f"{self._base} did not answer {path} in full within {seconds:g} s; is it "
+                f"overloaded? A longer time is set with Timeouts({name}=...)"
+            ) from error
 
     async def _send(
         self, method: str, path: str, body: bytes, limit: int
@@ -298,6 +363,11 @@ class HttpTransport:
     def _build(self, method: str, path: str, body: bytes) -> httpx.Request:
         if self._closed:
             raise InvalidRequest("the client is closed; make a new one")
+        if self._client.is_closed:
+            raise InvalidRequest(
+                "the http_client that was given is closed; keep it open as long as the client",
+                field="http_client",
+            )
         headers = self._headers | (_MSGPACK if body else {})
         return self._client.build_request(
             method,
@@ -323,15 +393,23 @@ class HttpTransport:
     def _error(self, response: httpx.Response, data: bytes) -> CosdError:
         try:
             body = json.loads(data)["error"]
-            code, message, field = body["code"], body["message"], body.get("field")
+            code, message, field = str(body["code"]), body["message"], body.get("field")
         except (ValueError, KeyError, TypeError, RecursionError):
             return ProtocolError(
-                f"{self._base} answered {response.status_code} without an error of this "
-                f"protocol; is it a cosd server?"
+                f"{self._base} answered {response.status_code} to {response.request.url.path} "
+                f"without an error of this protocol; is it a cosd server?"
             )
+        cls = error_for_code(code)
+        if not isinstance(message, str) or not message.strip():
+            message = (
+                f"{self._base} refused {response.request.url.path} with {shown(code)} and does "
+                f"not say why"
+            )
+        elif issubclass(cls, ModelError | PreparationError):
+            message = f"the server at {self._base}: {message}"
         after = response.headers.get("retry-after", "")
-        return error_for_code(str(code))(
-            str(message),
+        return cls(
+            message,
             field=None if field is None else str(field),
             retry_after=float(after) if after.isascii() and after.isdigit() else None,
         )
@@ -365,17 +443,27 @@ def _server_seconds(header: str) -> float:
 def _checked_url(base_url: str) -> str:
     try:
         url = httpx.URL(base_url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise InvalidRequest(f"{base_url!r} is not a URL ({error})", field="base_url") from error
+    except (httpx.InvalidURL, TypeError, ValueError) as error:
+        raise InvalidRequest(
+            f"base_url {shown(base_url)} is not a URL ({error})", field="base_url"
+        ) from error
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
         raise InvalidRequest(
-            f"{base_url!r} is not the address of a server; write http://HOST:PORT",
+            f"{shown(base_url)} is not the address of a server; write http://HOST:PORT",
+            field="base_url",
+        )
+    if url.port is not None and not 1 <= url.port <= 65535:
+        raise InvalidRequest(
+            f"{shown(base_url)} has port {url.port}; a port is within [1, 65535]",
             field="base_url",
         )
     return str(url).rstrip("/")
 
 
 def _key(api_key: str) -> str:
+    given: object = api_key
+    if not isinstance(given, str):
+        raise InvalidRequest(f"api_key is a {kind(given)}; give a string", field="api_key")
     if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
         raise InvalidRequest(
             "api_key has characters that a header cannot carry, or none", field="api_key"

@@ -6,7 +6,6 @@ the server makes its own half from the name and the options (`server_app.methods
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.arguments import is_finite, shown
 from edge_sdk.decoding.coins import Coins
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.link import Link
@@ -110,12 +110,14 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         InvalidRequest: naming them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise InvalidRequest(f"{name} {value!r} is not one of {', '.join(choices)}", field=name)
+        raise InvalidRequest(
+            f"{name} {shown(value)} is not one of {', '.join(choices)}", field=name
+        )
 
 
 def is_number(value: object) -> bool:
     """Whether an option is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
 
 
 @dataclass(frozen=True, slots=True)

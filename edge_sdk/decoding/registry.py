@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from edge_sdk.arguments import kind, shown
 from edge_sdk.decoding.autoregressive import Autoregressive
 from edge_sdk.decoding.baselines import Full, GreedyResample, TargetResample
 from edge_sdk.decoding.candidates import Candidates
@@ -45,17 +46,23 @@ def method_named(name: str, options: Mapping[str, Any] | None = None) -> Method:
         UnknownMethod: no such method; the message lists them.
         InvalidRequest: an option is unknown or out of range.
     """
-    if name not in METHODS:
+    given: object = name
+    if not isinstance(given, str) or given not in METHODS:
         raise UnknownMethod(
-            f"method {name!r} does not exist; there are {', '.join(METHODS)}", field="method"
+            f"method {shown(name)} does not exist; there are {', '.join(METHODS)}", field="method"
         )
     cls = METHODS[name]
     known = {field.name for field in fields(cls)}
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidRequest(
+            f"options is {shown(options)} ({kind(options)}); give a dict of names and values",
+            field="options",
+        )
     for option in options or {}:
         if option not in known:
             raise InvalidRequest(
-                f"method {name!r} has no option {option!r}; "
+                f"method {name!r} has no option {shown(option)}; "
                 f"it has {', '.join(sorted(known)) or 'none'}",
-                field=f"options.{option}",
+                field=f"options.{str(option)[:80]}",
             )
     return cls(**(options or {}))

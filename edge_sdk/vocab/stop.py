@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edge_sdk.arguments import kind, shown
 from edge_sdk.errors import InvalidRequest
 
 MAX_STOPS = 64
@@ -38,9 +40,8 @@ class StopStrings:
         InvalidRequest: too many, too long, or empty.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str):
-            raise InvalidRequest("stop is one string; give a list of strings", field="stop")
+    def __init__(self, stops: Iterable[str] | None) -> None:
+        stops = stop_list(stops)
         if len(stops) > MAX_STOPS:
             raise InvalidRequest(
                 f"{len(stops)} stop strings are given, the limit is {MAX_STOPS}", field="stop"
@@ -91,10 +92,30 @@ class StopStrings:
         return text
 
 
+def stop_list(stops: Iterable[str] | None) -> Sequence[str]:
+    """Stop strings as a tuple; None is none of them.
+
+    Raises:
+        InvalidRequest: it is one string, or nothing that has several.
+    """
+    if stops is None:
+        return ()
+    if isinstance(stops, str):
+        raise InvalidRequest("stop is one string; give a list of strings", field="stop")
+    if isinstance(stops, bytes | type) or not isinstance(stops, Iterable):
+        raise InvalidRequest(
+            f"stop is {shown(stops)} ({kind(stops)}); give a list of strings", field="stop"
+        )
+    if isinstance(stops, Sequence):
+        return tuple(stops)
+    # One more than allowed tells that there are too many; an iterator may have no end.
+    return tuple(itertools.islice(stops, MAX_STOPS + 1))
+
+
 def _check(stop: object) -> None:
     if not isinstance(stop, str) or not 0 < len(stop) <= MAX_STOP_CHARACTERS:
         raise InvalidRequest(
-            f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters, not {repr(stop)[:80]}",
+            f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters, not {shown(stop)}",
             field="stop",
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from edge_sdk.arguments import kind, shown
 from edge_sdk.chat import Message
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.sampling import Sampling
@@ -38,7 +39,7 @@ class Prompt:
         for turn in self.messages or ():
             if not isinstance(turn, Message):
                 raise InvalidRequest(
-                    f"messages has a {type(turn).__name__}; give Message(role, content)",
+                    f"messages has a {kind(turn)}; give Message(role, content)",
                     field="messages",
                 )
         texts = [self.text or "", *(turn.content for turn in self.messages or ())]
@@ -74,15 +75,16 @@ class Generation:
     def __post_init__(self) -> None:
         for name, value in (("max_tokens", self.max_tokens), ("seed", self.seed)):
             if type(value) is not int:
-                raise InvalidRequest(f"{name} is {value!r}; it must be an integer", field=name)
+                raise InvalidRequest(f"{name} is {shown(value)}; it must be an integer", field=name)
         if not 1 <= self.max_tokens <= limits.MAX_TOKENS:
             raise InvalidRequest(
-                f"max_tokens is {self.max_tokens}; it must be within [1, {limits.MAX_TOKENS}]",
+                f"max_tokens is {shown(self.max_tokens)}; "
+                f"it must be within [1, {limits.MAX_TOKENS}]",
                 field="max_tokens",
             )
         if not 0 <= self.seed < 2**64:
             raise InvalidRequest(
-                f"seed is {self.seed}; it must be an integer of 64 bits, 0 to 2**64 - 1",
+                f"seed is {shown(self.seed)}; it must be an integer of 64 bits, 0 to 2**64 - 1",
                 field="seed",
             )
 
