@@ -128,7 +128,7 @@ class _Generation:
         try:
             return await pieces.__anext__()
         except StopAsyncIteration:
-            if self._closed_with_client:
+            if self._closed_with_client and self.finish is None:
                 raise InvalidRequest(
                     "the client was closed while a text was being generated; close it after "
                     "the text"
