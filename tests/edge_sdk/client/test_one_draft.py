@@ -109,18 +109,21 @@ async def test_a_client_stays_in_its_event_loop(server: Serving) -> None:
     assert text == greedy_ids(server.target, PROMPT, 4)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_a_client_whose_loop_has_ended(server: Serving) -> None:
+def in_two_loops(server: Serving) -> bool:
     client = EdgeClient(server.url, draft=related_draft(), cache=None)
     asyncio.run(client.connect())
 
-    async def later() -> None:
+    async def later(client: EdgeClient) -> None:
         with pytest.raises(InvalidRequest, match="another event loop"):
             await client.connect()
         await client.aclose()
 
-    asyncio.run(later())
-    assert client.closed
+    asyncio.run(later(client))
+    return client.closed
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_client_whose_loop_has_ended(server: Serving) -> None:
+    assert in_two_loops(server)
     # The ended loop left the connection open; it goes here, and not in another test.
-    del client
     gc.collect()
