@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from edge_sdk.decoding.registry import METHODS
 from edge_sdk.stats import Stats
 
 
@@ -14,7 +15,7 @@ def figures(runs: Sequence[Stats]) -> Table:
     table = Table()
     table.add_column("")
     for run in runs:
-        table.add_column(run.method, justify="right")
+        table.add_column(labelled(run.method), justify="right")
     rows = [
         ("tokens", [f"{run.tokens}" for run in runs]),
         ("tokens/s", [f"{run.tokens_per_second:.1f}" for run in runs]),
@@ -30,3 +31,9 @@ def figures(runs: Sequence[Stats]) -> Table:
     for name, cells in rows:
         table.add_row(name, *cells)
     return table
+
+
+def labelled(method: str) -> str:
+    """A method's name, with a label if its texts do not have the target's law."""
+    known = METHODS.get(method)
+    return f"{method} (LOSSY)" if known is not None and not known.lossless else method

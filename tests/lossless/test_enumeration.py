@@ -16,6 +16,7 @@ from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.hybrid import Hybrid, HybridDevice, HybridRejection
 from edge_sdk.decoding.mentored import Mentored
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
+from edge_sdk.decoding.registry import METHODS
 from edge_sdk.decoding.uncertain import Uncertain
 from edge_sdk.decoding.upload import Upload
 from edge_sdk.draft.toy_text import toy_vocabulary
@@ -288,6 +289,14 @@ def test_candidates_without_their_repetitions_fail_the_proof(
     setting = replace(LONG_LISTS[0], method=method, tokens=1)
     texts, reference, _ = enumerate_texts(setting)
     assert distance(texts, reference) > 1e-3
+
+
+def test_every_lossless_method_is_proven() -> None:
+    enumerated = {case.method.name for case in CASES} | {method.name for method in OTHER_METHODS}
+    # Proven by equality with each other: tests/edge_sdk/client/test_coupled.py.
+    equal = {"coupled", "autoregressive"}
+    lossless = {name for name, method in METHODS.items() if method.lossless}
+    assert lossless <= enumerated | equal
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
