@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_sdk.stats import Stats
     from edge_sdk.stream import Stream
     from edge_sdk.transcript import Piece
-    from edge_sdk.transport import Retry, Timeouts
+    from edge_sdk.waiting import Retry, Timeouts
 
 __all__ = [
     "Autoregressive",
@@ -60,11 +60,11 @@ _MODULES = {
     "OnnxDraft": "draft.onnx",
     "Origin": "rounds",
     "Piece": "transcript",
-    "Retry": "transport",
+    "Retry": "waiting",
     "Sampling": "sampling",
     "Stats": "stats",
     "Stream": "stream",
-    "Timeouts": "transport",
+    "Timeouts": "waiting",
     "Token": "rounds",
     "TransportError": "errors",
 }

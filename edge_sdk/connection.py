@@ -25,8 +25,9 @@ from edge_sdk.draft.model import DraftModel
 from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.home import cosd_home
 from edge_sdk.peer import Card, fetch_vocabulary, register
-from edge_sdk.transport import HttpTransport, Retry, Timeouts
+from edge_sdk.transport import HttpTransport
 from edge_sdk.vocab import Alignment, Vocabulary
+from edge_sdk.waiting import Retry, Timeouts
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import httpx
 
-from edge_sdk.arguments import integer, kind, number, shown
+from edge_sdk.address import checked_key, checked_url
+from edge_sdk.arguments import kind, shown
 from edge_sdk.errors import (
     ConnectionFailed,
     CosdError,
@@ -29,6 +30,7 @@ from edge_sdk.errors import (
 )
 from edge_sdk.framing import request_bytes, response_bytes
 from edge_sdk.link import Link, LinkMeter
+from edge_sdk.waiting import Retry, Timeouts
 from edge_sdk.wire import (
     Answer,
     Ask,
@@ -56,62 +58,6 @@ _MAX_FRAME: Final = 64 * 1024
 _MAX_RETRY_AFTER: Final = 60.0  # seconds; a server that asks for more is not waited for
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """When a request is sent again. Every request of the protocol may be: the server keeps
-    its replies, so nothing happens twice.
-
-    Attributes:
-        attempts: tries in all.
-        first: seconds before the second try; doubled for each further one.
-        longest: most seconds between two tries; a server's Retry-After may ask for more, up
-            to a minute.
-    """
-
-    attempts: int = 5
-    first: float = 0.25
-    longest: float = 8.0
-
-    def __post_init__(self) -> None:
-        for name in ("first", "longest"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        if integer("attempts", self.attempts) < 1:
-            raise InvalidRequest(
-                f"attempts is {shown(self.attempts)}; at least 1 is needed", field="attempts"
-            )
-        if not (0 <= self.first <= self.longest):
-            raise InvalidRequest("a retry needs 0 <= first <= longest seconds")
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after that many failures in a row."""
-        return float(min(self.longest, self.first * 2 ** (failures - 1)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds.
-
-    Attributes:
-        connect: until a connection stands.
-        reply: until the reply to a round is there in full; for a stream, its longest silence.
-        setup: until any other reply is there in full: the card, the byte table, a registered
-            pair, and opening and closing a session.
-    """
-
-    connect: float = 5.0
-    reply: float = 120.0
-    setup: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ("connect", "reply", "setup"):
-            value = number(name, getattr(self, name))
-            if value <= 0:
-                raise InvalidRequest(
-                    f"{name} is {shown(value)}; it must be more than 0 seconds", field=name
-                )
-            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +107,11 @@ class HttpTransport:
                 raise InvalidRequest(
                     f"{name} is {shown(value)} ({kind(value)}); give {give}", field=name
                 )
-        self._base = _checked_url(base_url)
+        self._base = checked_url(base_url)
         # A body that grows when it is unpacked would not be bounded by its limit.
         self._headers = {"accept-encoding": "identity"}
         if api_key is not None:
-            self._headers["authorization"] = f"Bearer {_key(api_key)}"
+            self._headers["authorization"] = f"Bearer {checked_key(api_key)}"
         self._retry = retry or Retry()
         timeouts = timeouts or Timeouts()
         self._timeouts = timeouts
@@ -438,34 +384,3 @@ def _server_seconds(header: str) -> float:
             except ValueError:
                 return 0.0
     return 0.0
-
-
-def _checked_url(base_url: str) -> str:
-    try:
-        url = httpx.URL(base_url)
-    except (httpx.InvalidURL, TypeError, ValueError) as error:
-        raise InvalidRequest(
-            f"base_url {shown(base_url)} is not a URL ({error})", field="base_url"
-        ) from error
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-        raise InvalidRequest(
-            f"{shown(base_url)} is not the address of a server; write http://HOST:PORT",
-            field="base_url",
-        )
-    if url.port is not None and not 1 <= url.port <= 65535:
-        raise InvalidRequest(
-            f"{shown(base_url)} has port {url.port}; a port is within [1, 65535]",
-            field="base_url",
-        )
-    return str(url).rstrip("/")
-
-
-def _key(api_key: str) -> str:
-    given: object = api_key
-    if not isinstance(given, str):
-        raise InvalidRequest(f"api_key is a {kind(given)}; give a string", field="api_key")
-    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
-        raise InvalidRequest(
-            "api_key has characters that a header cannot carry, or none", field="api_key"
-        )
-    return api_key
