@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from edge_sdk.decoding.ids_only import IdsOnly
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Method, is_number
-from edge_sdk.decoding.speculative import IdsDevice
+from edge_sdk.decoding.speculative import SpeculativeDevice
 from edge_sdk.errors import InvalidRequest
 
 CHINCHILLA = "chinchilla"
@@ -27,6 +28,10 @@ CHINCHILLA = "chinchilla"
 def chinchilla_loss(parameters: float, tokens: float) -> float:
     """Expected loss in nats a token: 1.69 + 406.4 / N^0.34 + 410.7 / D^0.28."""
     return float(1.69 + 406.4 / parameters**0.34 + 410.7 / tokens**0.28)
+
+
+class ConsultantDevice(IdsOnly, SpeculativeDevice):
+    """Drafts ~ q; the server needs ids alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +78,4 @@ class Consultant(Method):
         return float(self.epsilon)
 
     def device_half(self, context: DeviceContext) -> DeviceHalf:
-        return IdsDevice(context)
+        return ConsultantDevice(context)

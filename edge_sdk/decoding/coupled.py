@@ -12,21 +12,19 @@ sampling, whatever the draft, gamma or the link.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.decoding.ids_only import IdsOnly
 from edge_sdk.decoding.laws import shaped
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
 from edge_sdk.decoding.noise import gumbel_argmax, row_key
-from edge_sdk.errors import ProtocolError
-from edge_sdk.wire.packing import pack_draft
 
 
-class CoupledDevice(DeviceHalf):
+class CoupledDevice(IdsOnly):
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)
         self._keys = context.token_keys()
@@ -41,15 +39,6 @@ class CoupledDevice(DeviceHalf):
     ) -> Drafted:
         law = shaped(logits, self.context.sampling, seen)
         return Drafted(gumbel_argmax(law, self._keys, row_key(self.context.seed, position)))
-
-    def pack(self, drafted: Sequence[Drafted]) -> bytes:
-        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
-        return pack_draft(ranks, None, size=len(self.context.target_ids))
-
-    def settle(
-        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
-    ) -> int | None:
-        raise ProtocolError("the server left a rejected token of `coupled` to the device")
 
 
 @dataclass(frozen=True, slots=True)

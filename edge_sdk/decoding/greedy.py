@@ -6,21 +6,20 @@ target's own greedy text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.decoding.ids_only import IdsOnly
 from edge_sdk.decoding.laws import penalised
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
-from edge_sdk.errors import InvalidRequest, ModelError, ProtocolError
+from edge_sdk.errors import InvalidRequest, ModelError
 from edge_sdk.sampling import Sampling
-from edge_sdk.wire.packing import pack_draft
 
 
-class GreedyDevice(DeviceHalf):
+class GreedyDevice(IdsOnly):
     def draft(
         self,
         logits: NDArray[np.float32],
@@ -37,15 +36,6 @@ class GreedyDevice(DeviceHalf):
                 f"the draft's logits contain {logits[rank]}; the model or its export is broken"
             )
         return Drafted(rank)
-
-    def pack(self, drafted: Sequence[Drafted]) -> bytes:
-        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
-        return pack_draft(ranks, None, size=len(self.context.target_ids))
-
-    def settle(
-        self, rejection: bytes, drafted: Drafted, *, position: int, block: int
-    ) -> int | None:
-        raise ProtocolError("the server left a rejected token of `greedy` to the device")
 
 
 @dataclass(frozen=True, slots=True)

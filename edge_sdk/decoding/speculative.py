@@ -48,14 +48,6 @@ class SpeculativeDevice(DeviceHalf):
         )
 
 
-class IdsDevice(SpeculativeDevice):
-    """Drafts ~ q and sends ids alone, for methods whose server needs no q."""
-
-    def pack(self, drafted: Sequence[Drafted]) -> bytes:
-        ranks = np.array([token.rank for token in drafted], dtype=np.int64)
-        return pack_draft(ranks, None, size=len(self.context.target_ids))
-
-
 def numerators_of(drafted: Drafted) -> NDArray[np.int32]:
     """The drafted token's law on the grid [|V_C|]."""
     if drafted.law is None:
