@@ -36,6 +36,7 @@ from edge_sdk.wire.packing import LAW_FORMATS, unpack_tokens
 
 MAX_CANDIDATES = 255  # a block, so that an index is a byte
 MAX_BLOCKS = 64
+ADAPTIVE = "adaptive"
 CANDIDATE_BITS = 56  # an id of three bytes and an f32
 
 
@@ -95,7 +96,7 @@ class Candidates(Method):
     """Candidates of the server, verified on the device (lossless).
 
     Attributes:
-        k: candidates of the first block; 0 adapts it to the session's history.
+        k: candidates of the first block; "adaptive" fits it to the session's history and link.
         growth: each further block is that many times as long.
         m: blocks before the fall back to head and tail.
         trip: how many candidates cross the link in the time of a round trip; guides the
@@ -106,7 +107,7 @@ class Candidates(Method):
     name: ClassVar[str] = "candidates"
     lossless: ClassVar[bool] = True
 
-    k: int = 0
+    k: int | str = ADAPTIVE
     growth: float = 2.0
     m: int = 2
     trip: int = 0
@@ -114,7 +115,8 @@ class Candidates(Method):
 
     def __post_init__(self) -> None:
         check_choice("law_format", self.law_format, LAW_FORMATS)
-        _require_integer("k", self.k, 0, MAX_CANDIDATES, "0 (adaptive) or ")
+        if self.k != ADAPTIVE:
+            _require_integer("k", self.k, 1, MAX_CANDIDATES, f"{ADAPTIVE!r} or ")
         _require_integer("m", self.m, 1, MAX_BLOCKS)
         _require_integer("trip", self.trip, 0, 1 << 20, "0 (measured) or ")
         if not is_number(self.growth) or not 1 <= self.growth <= 16:

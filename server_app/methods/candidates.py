@@ -33,7 +33,7 @@ class CandidateCount:
     taking one step off whenever it had not. The current draw has no say.
     """
 
-    def __init__(self, fixed: int, trip: int) -> None:
+    def __init__(self, fixed: int | None, trip: int) -> None:
         self._fixed = fixed
         self._up = min(_STEP * trip * 0.4, _MOST / 4)
         self._k = _START
@@ -52,7 +52,9 @@ class CandidatesServer(SpeculativeServer):
     def __init__(self, method: Candidates, coins: Coins) -> None:
         super().__init__(coins)
         self._method = method
-        self._count = CandidateCount(method.k, method.trip or _TRIP)
+        self._count = CandidateCount(
+            method.k if isinstance(method.k, int) else None, method.trip or _TRIP
+        )
         self._rows_law: NDArray[np.float64] | None = None
         self._common: NDArray[np.bool_] | None = None
         self._fallback: HeadTailLaw | None = None

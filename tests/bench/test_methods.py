@@ -38,7 +38,7 @@ def test_every_method_of_the_registry_is_measured_in_every_form() -> None:
     assert forms["hybrid_law"]["form"] == forms["hybrid_law_f16"]["form"] == "law"
     assert forms["hybrid_law"]["law_format"] == "f32"
     assert forms["hybrid_law_f16"]["law_format"] == "f16"
-    assert forms["candidates"]["k"] == 0
+    assert forms["candidates"]["k"] == "adaptive"
     assert (forms["candidates_20x10"]["k"], forms["candidates_20x10"]["m"]) == (20, 10)
     assert forms["candidates_20x10"]["growth"] == 1
 

@@ -259,9 +259,9 @@ LONG_LISTS = [
 
 
 @pytest.mark.parametrize("setting", LONG_LISTS, ids=str)
-@pytest.mark.parametrize(("k", "tokens"), [(3, 1), (2, 2), (0, 2)])
+@pytest.mark.parametrize(("k", "tokens"), [(3, 1), (2, 2), ("adaptive", 2)])
 def test_candidates_with_long_lists(
-    setting: Case, k: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+    setting: Case, k: int | str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server_app.methods.candidates._START", 2.0)
     monkeypatch.setattr("server_app.methods.candidates._LEAST", 1.0)

@@ -30,7 +30,7 @@ NAN, INF = math.nan, math.inf
         ("consultant", {"beta": -0.1}),
         ("consultant", {"beta": NAN}),
         ("consultant", {"beta": "0.2"}),
-        ("candidates", {"k": -1}),
+        ("candidates", {"k": 0}),
         ("candidates", {"k": 256}),
         ("candidates", {"k": 2.0}),
         ("candidates", {"k": True}),

@@ -65,7 +65,7 @@ def test_blocks_grow_and_then_fall_back() -> None:
 
 
 def test_the_count_grows_after_asking_and_shrinks_after_enough() -> None:
-    adaptive = CandidateCount(0, trip=32)
+    adaptive = CandidateCount(None, trip=32)
     start = adaptive.now
     for _ in range(200):
         adaptive.sufficed(True)
@@ -87,7 +87,7 @@ def test_a_dearer_trip_asks_for_more_candidates() -> None:
     balance = []
     for trip in (4, 16, 64):
         rng = np.random.default_rng(1)
-        adaptive = CandidateCount(0, trip)
+        adaptive = CandidateCount(None, trip)
         counts = []
         for _ in range(4000):
             counts.append(adaptive.now)
