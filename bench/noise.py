@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Final
 
 import numpy as np
@@ -44,11 +45,9 @@ def noise(
         row = law.astype(np.float32)
         tensor = torch.from_numpy(row)
         ways: dict[str, Callable[[np.uint64], int]] = {
-            "numpy": lambda key, row=row: gumbel_argmax(row, keys, key),  # type: ignore[misc]
-            "torch": lambda key, tensor=tensor: argmax_on_device(  # type: ignore[misc]
-                tensor, in_torch, keys, key
-            ),
-            "full": lambda key, row=row: _full(row, keys, key),  # type: ignore[misc]
+            "numpy": partial(gumbel_argmax, row, keys),
+            "torch": partial(argmax_on_device, tensor, in_torch, keys),
+            "full": partial(_full, row, keys),
         }
         cost = {way: _milliseconds(choose) for way, choose in ways.items()}
         figures[name] = {way: round(value, 3) for way, value in cost.items()}

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from edge_sdk.rounds import Origin
 from edge_sdk.stream import Stream
+from edge_sdk.tokens import Origin
 from edge_sdk.transcript import Piece
 from edge_sdk.vocab.utf8 import Utf8Decoder
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from edge_sdk.draft.model import DraftModel
     from edge_sdk.draft.onnx import OnnxDraft
     from edge_sdk.errors import CosdError, InvalidRequest, ModelError, TransportError
-    from edge_sdk.rounds import Origin, Token
     from edge_sdk.sampling import Sampling
     from edge_sdk.stats import Stats
     from edge_sdk.stream import Stream
+    from edge_sdk.tokens import Origin, Token
     from edge_sdk.transcript import Piece
     from edge_sdk.waiting import Retry, Timeouts
 
@@ -58,14 +58,14 @@ _MODULES = {
     "Method": "decoding.method",
     "ModelError": "errors",
     "OnnxDraft": "draft.onnx",
-    "Origin": "rounds",
+    "Origin": "tokens",
     "Piece": "transcript",
     "Retry": "waiting",
     "Sampling": "sampling",
     "Stats": "stats",
     "Stream": "stream",
     "Timeouts": "waiting",
-    "Token": "rounds",
+    "Token": "tokens",
     "TransportError": "errors",
 }
 

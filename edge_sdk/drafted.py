@@ -9,13 +9,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from edge_sdk.blocks import Block, Outcome
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.errors import InvalidRequest, SessionLost
-from edge_sdk.rounds import Block, Outcome, Rounds, Token
+from edge_sdk.rounds import Rounds
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
+from edge_sdk.tokens import Token
 from edge_sdk.wire import Finish, Verdict
 
 T = TypeVar("T")

@@ -8,78 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 
 import numpy as np
 
+from edge_sdk.blocks import Block, Outcome, Rejected
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import ProtocolError
+from edge_sdk.tokens import Origin, Token
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
 from edge_sdk.wire.limits import MAX_BLOCKS, MAX_DRAFT
 from edge_sdk.wire.packing import pack_draft
-
-
-class Origin(StrEnum):
-    """Where a token of the text came from."""
-
-    ACCEPTED = "accepted"  # drafted, and accepted by the target
-    SETTLED = "settled"  # bonus or replacement after the accepted prefix
-    SERVER = "server"  # decoded by the server alone
-    UNVERIFIED = "unverified"  # kept without asking the server
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token of the text: target id, bytes and origin."""
-
-    id: int
-    data: bytes
-    origin: Origin
-
-
-@dataclass(slots=True)
-class Block:
-    """A block in flight."""
-
-    verify: Verify
-    drafted: list[Drafted]
-    marks: list[int]
-    doomed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a verdict meant.
-
-    Attributes:
-        tokens: new tokens of the text, in order.
-        examined: drafted tokens that the target judged.
-        accepted: of these, how many it kept.
-        finish: why the text is complete, `Finish.NONE` if it goes on.
-        stale: the block was dropped.
-        asking: the position after `tokens` needs more from the server; see `Rounds.ask`.
-        nll: summed -ln p of the tokens, where the method reports it.
-    """
-
-    tokens: Sequence[Token] = field(default=())
-    examined: int = 0
-    accepted: int = 0
-    finish: Finish = Finish.NONE
-    stale: bool = False
-    asking: bool = False
-    nll: float | None = None
-
-
-@dataclass(slots=True)
-class _Rejected:
-    """A rejected position that the device could not settle yet."""
-
-    drafted: list[Drafted]
-    position: int
-    asked: int = 0
 
 
 class Rounds:
@@ -125,7 +66,7 @@ class Rounds:
         self.room = max_tokens
         self._in_flight: deque[Block] = deque()
         self._unsent: int | None = None
-        self._rejected: _Rejected | None = None
+        self._rejected: Rejected | None = None
         self._keeps_sure = keeps_sure
         self._kept: list[int] = []
         self._unsure: Drafted | None = None
@@ -251,7 +192,7 @@ class Rounds:
             if self._follower is not None:
                 self._follower.rewind(block.marks[verdict.accepted])
         if asking:
-            self._rejected = _Rejected(block.drafted[verdict.accepted :], position)
+            self._rejected = Rejected(block.drafted[verdict.accepted :], position)
         elif settled is not None and verdict.rejection is not None:
             tokens.append(self._settled_here(settled))
             finish = self._finish()

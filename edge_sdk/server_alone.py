@@ -17,9 +17,9 @@ from edge_sdk.errors import (
     TimedOut,
     error_for_code,
 )
-from edge_sdk.rounds import Origin, Token
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
+from edge_sdk.tokens import Origin, Token
 from edge_sdk.wire import Finish, Generated
 
 

@@ -13,10 +13,10 @@ from typing import Final, Self, cast
 from edge_sdk.connection import Connection
 from edge_sdk.drafted import DraftedText
 from edge_sdk.errors import InvalidRequest, UnknownMethod
-from edge_sdk.rounds import Token
 from edge_sdk.server_alone import server_alone
 from edge_sdk.session import Request, Session
 from edge_sdk.stats import Stats
+from edge_sdk.tokens import Token
 from edge_sdk.transcript import Piece, Transcript
 from edge_sdk.wire import Finish
 

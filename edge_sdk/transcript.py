@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge_sdk.rounds import Token
+from edge_sdk.tokens import Token
 from edge_sdk.vocab.stop import StopStrings
 from edge_sdk.vocab.utf8 import Utf8Decoder
 

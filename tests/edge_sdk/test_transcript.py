@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_sdk.rounds import Origin, Token
+from edge_sdk.tokens import Origin, Token
 from edge_sdk.transcript import Transcript
 
 

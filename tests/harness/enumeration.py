@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edge_sdk.blocks import Block
 from edge_sdk.decoding.coins import Key, Side
 from edge_sdk.decoding.method import DeviceContext, Method
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import SessionLost
-from edge_sdk.rounds import Block, Rounds
+from edge_sdk.rounds import Rounds
 from edge_sdk.sampling import Sampling
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import (
