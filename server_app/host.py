@@ -76,6 +76,10 @@ class Host:
         engine: runs the works; started by the caller.
         limits: how much is held.
         coins: the server's coins of a seed; tests put enumerating ones here.
+
+    Attributes:
+        draining: no new session is opened; those that are open go on.
+        closing: streams end now.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Host:
         self.engine = engine
         self.target = engine.target
         self.draining = False
+        self.closing = False
         self._sessions = SessionStore(limit=limits.sessions, ttl=limits.session_ttl)
         self._pairs = PairStore(limit=limits.pairs)
         self._token_keys = token_keys(self.target.vocabulary)
@@ -296,7 +301,7 @@ class Host:
             await self._run(owner, session_id, work)
 
         stream = TokenStream(
-            held, message.base, self.target, run=run, draining=lambda: self.draining
+            held, message.base, self.target, run=run, closing=lambda: self.closing
         )
         return stream.tokens()
 

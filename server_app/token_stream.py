@@ -20,7 +20,7 @@ class TokenStream:
 
     Args:
         run: carries out a work.
-        draining: whether the server is going down.
+        closing: whether streams end now.
 
     Raises:
         InvalidRequest: the session has another method.
@@ -34,7 +34,7 @@ class TokenStream:
         target: TargetModel,
         *,
         run: Callable[[VerifyWork], Awaitable[None]],
-        draining: Callable[[], bool],
+        closing: Callable[[], bool],
     ) -> None:
         session = held.session
         if session.generation.method != "autoregressive":
@@ -51,7 +51,7 @@ class TokenStream:
         self._base = base
         self._target = target
         self._run = run
-        self._draining = draining
+        self._closing = closing
 
     async def tokens(self) -> AsyncGenerator[Generated, None]:
         """Raises:
@@ -70,7 +70,7 @@ class TokenStream:
                 if token is None or token.finish:
                     return
                 position += 1
-                if self._draining():
+                if self._closing():
                     raise ServerUnavailable("the server is going down; open the session again")
 
     async def _token(self, stream: int, position: int) -> Generated | None:

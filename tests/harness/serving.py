@@ -145,7 +145,7 @@ class Serving:
         """Stop serving; `hard` drops open connections, as a crash would."""
         if self._server is None or self._thread is None:
             return
-        self.app.state.host.draining = not hard
+        self.app.state.host.closing = not hard
         self._server.force_exit = hard
         self._server.should_exit = True
         self._thread.join(timeout=15)

@@ -540,7 +540,7 @@ async def test_a_draining_server_ends_streams_and_opens_nothing() -> None:
         task = asyncio.create_task(raw.send("POST", f"{path}/generate", Generate(0)))
         await until(lambda: raw.target.passes > 5)
         assert (await raw.client.get("/ready")).status_code == 200
-        raw.host.draining = True
+        raw.host.draining = raw.host.closing = True
         assert frames((await task).content)[-1].error == "server_unavailable"
         reply = await raw.send("PUT", f"/v1/sessions/{'2' * 32}", opening())
         assert error(reply) == (503, "server_unavailable")
