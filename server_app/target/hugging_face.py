@@ -24,11 +24,11 @@ from server_app.target.checkpoint import (
     read_config,
 )
 from server_app.target.free_memory import free_bytes
-from server_app.target.model import Chunk, TargetModel, TargetSequence
+from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
 from server_app.target.precision import choose_precision
 from server_app.target.prompts import PromptText
 from server_app.target.self_check import check_against_stock
-from server_app.target.slots import PoolFull, SlotPool, SlotSequence
+from server_app.target.slots import SlotPool, SlotSequence
 
 logger = logging.getLogger(__name__)
 
@@ -166,12 +166,10 @@ class HuggingFaceTarget(TargetModel):
 
     @property
     def cache_limit(self) -> int:
-        """Most tokens that all sequences together can hold."""
         return self._pool.limit
 
     @property
     def cache_used(self) -> int:
-        """Tokens that all sequences hold."""
         return self._pool.used
 
     def encode(self, text: str) -> list[int]:
@@ -220,6 +218,10 @@ class HuggingFaceTarget(TargetModel):
                 is not this model's or was released.
         """
         self._pool.truncate(self._owned(sequence), length)
+
+    @torch.inference_mode()
+    def fork(self, sequence: TargetSequence, length: int) -> SlotSequence:
+        return self._pool.fork(self._owned(sequence), length)
 
     def release(self, sequence: TargetSequence) -> None:
         if isinstance(sequence, SlotSequence):

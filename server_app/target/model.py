@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from edge_sdk.chat import Message
+from edge_sdk.errors import ServerUnavailable
 from edge_sdk.vocab import Vocabulary
+
+
+class PoolFull(ServerUnavailable):
+    """No room for the keys and values of a pass. Nothing was changed: the engine can
+    release a sequence and run the same pass again."""
 
 
 class TargetSequence(ABC):
@@ -66,6 +72,17 @@ class TargetModel(ABC):
     @abstractmethod
     def has_chat_template(self) -> bool: ...
 
+    @property
+    @abstractmethod
+    def cache_limit(self) -> int:
+        """Most tokens that all sequences together can hold."""
+
+    @property
+    @abstractmethod
+    def cache_used(self) -> int:
+        """Tokens for which memory is taken: whole pages, those that sequences share once, and
+        without what sliding windows have left behind. 0 when every sequence is released."""
+
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Ids of a plain prompt, with the beginning token if the model wants one."""
@@ -85,14 +102,34 @@ class TargetModel(ABC):
     def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
         """Append every chunk and compute in one pass.
 
+        An error leaves every sequence as it was.
+
         Returns:
             per chunk its logits [rows, V], float32 or the model's dtype, on `device`;
             valid until the next call.
+
+        Raises:
+            PoolFull: no room for the new tokens; release a sequence and try again.
         """
 
     @abstractmethod
     def rollback(self, sequence: TargetSequence, length: int) -> None:
-        """Keep the first `length` tokens; nothing is computed again."""
+        """Keep at most the first `length` tokens; nothing is computed again.
+
+        A model with sliding windows may have given back what the next token would see; then
+        fewer tokens are kept, possibly none. Read `sequence.length` afterwards and append what
+        is missing. Taking back the tokens of the last pass, up to `MAX_DRAFT` and the settled
+        one, always keeps exactly `length`.
+        """
+
+    @abstractmethod
+    def fork(self, sequence: TargetSequence, length: int) -> TargetSequence:
+        """A new sequence of at most the first `length` tokens of another, which it shares with
+        it: neither sees what the other appends or takes back, and each is released by itself.
+
+        Takes no memory. Holds fewer tokens, possibly none, where `rollback` would keep fewer.
+        Whoever wants to begin more texts at some length keeps a fork of that length.
+        """
 
     @abstractmethod
     def release(self, sequence: TargetSequence) -> None:

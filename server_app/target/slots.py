@@ -12,16 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from edge_sdk.errors import InvalidRequest, ServerUnavailable
-from server_app.target.model import TargetSequence
+from edge_sdk.errors import InvalidRequest
+from server_app.target.model import PoolFull, TargetSequence
 
 _FIRST_SLOTS = 1024
 _SPARE_SLOTS = 64
-
-
-class PoolFull(ServerUnavailable):
-    """No room for the keys and values of a pass. Nothing was changed: the engine can
-    release a sequence and run the same pass again."""
 
 
 class SlotSequence(TargetSequence):
@@ -125,6 +120,28 @@ class SlotPool:
                 f"cannot keep {length} tokens of a sequence of {sequence.length}", field="length"
             )
         sequence.length = length
+
+    def fork(self, sequence: SlotSequence, length: int) -> SlotSequence:
+        """A copy of the first `length` tokens; an empty sequence where there is no room.
+
+        Raises:
+            InvalidRequest: `length` is negative or above the present length.
+        """
+        if not 0 <= length <= sequence.length:
+            raise InvalidRequest(
+                f"cannot keep {length} tokens of a sequence of {sequence.length}", field="length"
+            )
+        other = self.add()
+        try:
+            self.reserve({other: length})
+        except PoolFull:
+            return other
+        for side in self._sides():
+            side[other.start : other.start + length] = side[
+                sequence.start : sequence.start + length
+            ]
+        other.length = length
+        return other
 
     def reserve(self, needs: Mapping[SlotSequence, int]) -> None:
         """Make room so that every sequence can hold so many tokens in all.

@@ -16,20 +16,11 @@ from edge_sdk.draft.toy_text import ToyText, toy_byte_vocabulary
 from edge_sdk.errors import InvalidRequest, NoChatTemplate, PromptTooLong
 from edge_sdk.vocab import Vocabulary
 from server_app.target.model import Chunk, TargetModel, TargetSequence
+from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequence
 
 _WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ", b", ")
 _RARE = -6.0  # bias of bytes that are not printable ASCII, so that toy text can be looked at
-
-
-class ToySequence(TargetSequence):
-    """Holds its ids; the length is their number."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-
-    @property
-    def length(self) -> int:
-        return len(self.ids)
+_CACHE_LIMIT = 1_000_000
 
 
 class ToyTarget(TargetModel):
@@ -45,6 +36,9 @@ class ToyTarget(TargetModel):
         dtype: of the logits; float64 where a test compares laws to 1e-9.
         seconds_per_pass: how long a pass takes at least, to play a big model.
         chat: whether chats are rendered (`edge_sdk.chat.plain_rendering`).
+        cache_limit: most tokens that all sequences together can hold.
+        window: tokens that a row of a sliding window would see. The law does not change, but
+            long texts lose what a real model would lose (`rollback`, `fork`).
     """
 
     def __init__(
@@ -57,6 +51,8 @@ class ToyTarget(TargetModel):
         dtype: torch.dtype = torch.float32,
         seconds_per_pass: float = 0.0,
         chat: bool = True,
+        cache_limit: int = _CACHE_LIMIT,
+        window: int | None = None,
     ) -> None:
         if not seconds_per_pass >= 0.0:
             raise InvalidRequest(
@@ -70,7 +66,9 @@ class ToyTarget(TargetModel):
         self._seconds_per_pass = seconds_per_pass
         self._chat = chat
         self._text = ToyText(vocabulary)
-        self._sequences: set[ToySequence] = set()
+        # NOTE: pages of one token, so that tests can count.
+        self._book = PageBook([LayerGroup(window)], page=1, limit=cache_limit, slack=ROLLBACK)
+        self._sequences: dict[PagedSequence, list[int]] = {}
         self.passes = 0
 
     @classmethod
@@ -84,6 +82,8 @@ class ToyTarget(TargetModel):
         name: str | None = None,
         context: int = 4096,
         seconds_per_pass: float = 0.0,
+        cache_limit: int = _CACHE_LIMIT,
+        window: int | None = None,
     ) -> Self:
         """A seeded random target with the law of `ToyTable.random`.
 
@@ -104,6 +104,8 @@ class ToyTarget(TargetModel):
             name=f"toy:{seed}" if name is None else name,
             context=context,
             seconds_per_pass=seconds_per_pass,
+            cache_limit=cache_limit,
+            window=window,
         )
 
     @classmethod
@@ -130,6 +132,8 @@ class ToyTarget(TargetModel):
         context: int = 4096,
         dtype: torch.dtype = torch.float32,
         seconds_per_pass: float = 0.0,
+        cache_limit: int = _CACHE_LIMIT,
+        window: int | None = None,
     ) -> Self:
         """A target with the law of a table.
 
@@ -148,6 +152,8 @@ class ToyTarget(TargetModel):
             context=context,
             dtype=dtype,
             seconds_per_pass=seconds_per_pass,
+            cache_limit=cache_limit,
+            window=window,
         )
 
     @property
@@ -174,6 +180,14 @@ class ToyTarget(TargetModel):
     def has_chat_template(self) -> bool:
         return self._chat
 
+    @property
+    def cache_limit(self) -> int:
+        return self._book.limit
+
+    @property
+    def cache_used(self) -> int:
+        return self._book.used
+
     def encode(self, text: str) -> list[int]:
         return self._text.prompt(text)
 
@@ -184,15 +198,16 @@ class ToyTarget(TargetModel):
             )
         return self._text.chat(messages)
 
-    def new_sequence(self) -> ToySequence:
-        sequence = ToySequence()
-        self._sequences.add(sequence)
+    def new_sequence(self) -> PagedSequence:
+        sequence = self._book.add()
+        self._sequences[sequence] = []
         return sequence
 
     def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
-        """See `TargetModel.forward`. An error leaves every sequence as it was.
+        """See `TargetModel.forward`.
 
         Raises:
+            PoolFull: no room for the new tokens.
             PromptTooLong: a sequence would outgrow the context.
             InvalidRequest: a chunk is empty, an id is out of range, more rows than tokens,
                 a sequence twice in a pass, or one that is not this model's or was released.
@@ -201,11 +216,15 @@ class ToyTarget(TargetModel):
         sequences = [self._checked(chunk) for chunk in chunks]
         if len(set(sequences)) != len(sequences):
             raise InvalidRequest("a sequence is twice in one pass", field="chunks")
+        ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
+        self._book.reserve(ends)
         out = []
         for chunk, sequence in zip(chunks, sequences, strict=True):
-            sequence.ids.extend(chunk.token_ids)
-            first = len(sequence.ids) - chunk.rows + 1
-            rows = [self._logits(sequence.ids[:end]) for end in range(first, sequence.length + 1)]
+            ids = self._sequences[sequence]
+            ids.extend(chunk.token_ids)
+            self._book.settle(sequence, len(ids))
+            first = len(ids) - chunk.rows + 1
+            rows = [self._logits(ids[:end]) for end in range(first, len(ids) + 1)]
             stacked = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._vocabulary))
             out.append(torch.from_numpy(stacked).to(self._dtype))
         if chunks:
@@ -223,18 +242,26 @@ class ToyTarget(TargetModel):
                 is not this model's or was released.
         """
         owned = self._owned(sequence)
-        if not 0 <= length <= owned.length:
-            raise InvalidRequest(
-                f"cannot keep {length} tokens of a sequence of {owned.length}", field="length"
-            )
-        del owned.ids[length:]
+        self._book.truncate(owned, length)
+        del self._sequences[owned][owned.length :]
+
+    def fork(self, sequence: TargetSequence, length: int) -> PagedSequence:
+        """See `TargetModel.fork`.
+
+        Raises:
+            InvalidRequest: as for `rollback`.
+        """
+        owned = self._owned(sequence)
+        other = self._book.fork(owned, length)
+        self._sequences[other] = self._sequences[owned][: other.length]
+        return other
 
     def release(self, sequence: TargetSequence) -> None:
-        if isinstance(sequence, ToySequence) and sequence in self._sequences:
-            self._sequences.remove(sequence)
-            sequence.ids.clear()
+        if isinstance(sequence, PagedSequence) and sequence in self._sequences:
+            self._book.remove(sequence)
+            del self._sequences[sequence]
 
-    def _checked(self, chunk: Chunk) -> ToySequence:
+    def _checked(self, chunk: Chunk) -> PagedSequence:
         sequence = self._owned(chunk.sequence)
         count, width = len(chunk.token_ids), len(self._vocabulary)
         if not 0 <= chunk.rows <= count or not count:
@@ -248,8 +275,8 @@ class ToyTarget(TargetModel):
             )
         return sequence
 
-    def _owned(self, sequence: TargetSequence) -> ToySequence:
-        if not isinstance(sequence, ToySequence) or sequence not in self._sequences:
+    def _owned(self, sequence: TargetSequence) -> PagedSequence:
+        if not isinstance(sequence, PagedSequence) or sequence not in self._sequences:
             raise InvalidRequest(
                 f"the sequence was released, or is not one of {self._name}", field="sequence"
             )

@@ -452,7 +452,7 @@ async def test_truncate_and_extend_keep_what_stays(raw: Raw) -> None:
     assert error(reply) == (409, "base_mismatch")
     reply = await raw.send("POST", f"{path}/truncate", Truncate(1, 3))
     assert decode(Truncated, reply.content, limit=99).length == 3
-    fed = sum(len(s.ids) for s in raw.target._sequences)
+    fed = sum(s.length for s in raw.target._sequences)
     reply = await raw.send("POST", f"{path}/verify", block(sequence=2, base=3))
     assert verdict(reply).settled == ids[3]
     prompt = raw.target.encode(PROMPT)

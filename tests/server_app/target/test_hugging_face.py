@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from edge_sdk.errors import InvalidRequest, PromptTooLong, ServerUnavailable
 from server_app.target.hugging_face import HuggingFaceTarget
-from server_app.target.model import Chunk
-from server_app.target.slots import PoolFull, SlotSequence
+from server_app.target.model import Chunk, PoolFull
+from server_app.target.slots import SlotSequence
 
 FAMILIES = ("llama", "qwen3", "mistral", "gemma2", "gemma3")
 Recompute = Callable[[list[int], int], torch.Tensor]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from edge_sdk.errors import InvalidRequest
-from server_app.target.slots import PoolFull, SlotPool, SlotSequence
+from server_app.target.model import PoolFull
+from server_app.target.slots import SlotPool, SlotSequence
 
 
 def write(pool: SlotPool, sequence: SlotSequence, marks: list[float]) -> None:

@@ -10,7 +10,8 @@ from edge_sdk.chat import Message
 from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import toy_byte_vocabulary, toy_vocabulary
 from edge_sdk.errors import InvalidRequest, NoChatTemplate, PromptTooLong
-from server_app.target.model import Chunk
+from server_app.target.model import Chunk, PoolFull
+from server_app.target.pages import ROLLBACK
 from server_app.target.toy import ToyTarget
 
 VOCABULARY = toy_vocabulary([b"a", b"b", b"ab"])
@@ -110,3 +111,47 @@ def test_text_and_chats() -> None:
 def test_warm_up_leaves_nothing_behind(toy: ToyTarget) -> None:
     toy.warm_up()
     assert not toy._sequences
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    toy = ToyTarget.random(3, VOCABULARY, order=2, cache_limit=10)
+    first = toy.new_sequence()
+    toy.forward([Chunk(first, [0, 1, 2, 0], 0)])
+    second = toy.fork(first, 3)
+    assert (second.length, toy.cache_used, toy.cache_limit) == (3, 4, 10)
+    toy.rollback(first, 2)
+    (mine, other) = toy.forward([Chunk(first, [1], 1), Chunk(second, [3], 1)])
+    alone = toy.new_sequence()
+    (expected,) = toy.forward([Chunk(alone, [0, 1, 2, 3], 1)])
+    assert torch.equal(other, expected)
+    toy.release(first)
+    assert toy.cache_used == 8
+    toy.release(second)
+    toy.release(alone)
+    assert toy.cache_used == 0
+    assert torch.equal(mine, toy.forward([Chunk(toy.new_sequence(), [0, 1, 1], 1)])[0])
+    with pytest.raises(InvalidRequest, match="released"):
+        toy.fork(first, 0)
+
+
+def test_a_full_cache_changes_nothing() -> None:
+    toy = ToyTarget.random(3, VOCABULARY, cache_limit=10)
+    first, second = toy.new_sequence(), toy.new_sequence()
+    toy.forward([Chunk(first, [0] * 6, 0)])
+    with pytest.raises(PoolFull, match="6 tokens of at most 10 and the pass needs room for 5"):
+        toy.forward([Chunk(first, [0] * 3, 0), Chunk(second, [0] * 2, 1)])
+    assert (first.length, second.length, toy.cache_used) == (6, 0, 6)
+    toy.forward([Chunk(first, [0] * 3, 0), Chunk(second, [0], 1)])
+    assert toy.cache_used == 10
+
+
+def test_a_window_forgets_what_is_far_behind() -> None:
+    toy = ToyTarget.random(3, VOCABULARY, window=4)
+    sequence = toy.new_sequence()
+    toy.forward([Chunk(sequence, [0] * 3 * ROLLBACK, 0)])
+    assert toy.cache_used == ROLLBACK + 3
+    toy.rollback(sequence, 2 * ROLLBACK)
+    assert sequence.length == 2 * ROLLBACK
+    assert toy.fork(sequence, 2 * ROLLBACK - 1).length == 0
+    toy.rollback(sequence, 2 * ROLLBACK - 1)
+    assert (sequence.length, toy.cache_used) == (0, 0)

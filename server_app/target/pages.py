@@ -1,0 +1,302 @@
+"""Which pages of cache belong to which text: numbers and counts, no tensors.
+
+Keys and values lie in pages of a few tokens. Every text has a table of its pages, texts
+that begin alike share pages by reference count, and a page that is shared is copied before
+somebody writes to it. Layers that see the same distance back form a group with pages of its
+own: a sliding window needs only the last ones, the others go back while the text grows.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from edge_sdk.errors import InvalidRequest
+from edge_sdk.wire.limits import MAX_DRAFT
+from server_app.target.model import PoolFull, TargetSequence
+
+# Tokens by which a text can always be shortened: a block may be refused while the next one
+# is on its way, and each can be as long as the wire allows.
+ROLLBACK = 2 * MAX_DRAFT
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers that see the same distance back.
+
+    Attributes:
+        window: tokens that a row sees, itself included; None for all.
+        cost: memory of a token in these layers, in any unit that all groups share.
+    """
+
+    window: int | None
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PageCopy:
+    """A page that has to be copied before a pass writes to it."""
+
+    group: int
+    source: int
+    target: int
+
+
+class PageTable:
+    """Pages of one text in one group of layers.
+
+    Attributes:
+        first: pages at the beginning of the text that were given back.
+        pages: numbers of the pages from there on.
+    """
+
+    __slots__ = ("first", "pages")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.pages: list[int] = []
+
+
+class PagedSequence(TargetSequence):
+    """Cache of one text: a table of pages for every group of layers."""
+
+    __slots__ = ("_length", "tables")
+
+    def __init__(self, groups: int) -> None:
+        self._length = 0
+        self.tables = [PageTable() for _ in range(groups)]
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self._length = length
+
+
+class _Pages:
+    """Numbers of one group: which are free, and how often the others are used."""
+
+    def __init__(self) -> None:
+        self.uses: list[int] = []
+        self._free: list[int] = []
+
+    @property
+    def used(self) -> int:
+        return len(self.uses) - len(self._free)
+
+    def take(self) -> int:
+        if self._free:
+            page = heapq.heappop(self._free)  # the lowest: neighbours stay neighbours
+        else:
+            page = len(self.uses)
+            self.uses.append(0)
+        self.uses[page] = 1
+        return page
+
+    def share(self, pages: Sequence[int]) -> None:
+        for page in pages:
+            self.uses[page] += 1
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        for page in pages:
+            self.uses[page] -= 1
+            if not self.uses[page]:
+                heapq.heappush(self._free, page)
+
+    def renumber(self) -> list[int]:
+        """Use the lowest numbers only; returns the old number of each new one."""
+        kept = [page for page, uses in enumerate(self.uses) if uses]
+        self.uses = [self.uses[page] for page in kept]
+        self._free = []
+        return kept
+
+
+class PageBook:
+    """Books of a paged cache.
+
+    Args:
+        groups: of layers.
+        page: tokens a page.
+        limit: most tokens that may be held, where a token counts in full when all groups
+            hold it.
+        slack: tokens by which a text can always be shortened without losing a window.
+
+    Attributes:
+        limit: may be changed at any time.
+    """
+
+    def __init__(
+        self, groups: Sequence[LayerGroup], *, page: int, limit: int, slack: int = 0
+    ) -> None:
+        self.groups = tuple(groups)
+        self.page = page
+        self.limit = limit
+        self._slack = slack
+        self._token_cost = sum(group.cost for group in groups)
+        self._pages = [_Pages() for _ in groups]
+        self._sequences: set[PagedSequence] = set()
+
+    def __contains__(self, sequence: object) -> bool:
+        return sequence in self._sequences
+
+    @property
+    def used(self) -> int:
+        """Tokens for which pages are taken, shared ones once; rounded up to whole pages."""
+        return math.ceil(self._cost([pages.used for pages in self._pages]) / self._token_cost)
+
+    def highest(self, group: int) -> int:
+        """Pages that a store needs: one more than the highest number in use so far."""
+        return len(self._pages[group].uses)
+
+    def add(self) -> PagedSequence:
+        """A new, empty text."""
+        sequence = PagedSequence(len(self.groups))
+        self._sequences.add(sequence)
+        return sequence
+
+    def remove(self, sequence: PagedSequence) -> None:
+        """Give the pages of a text back. Idempotent."""
+        if sequence in self._sequences:
+            self._sequences.remove(sequence)
+            self._clear(sequence)
+
+    def reserve(self, needs: Mapping[PagedSequence, int]) -> list[PageCopy]:
+        """Take pages so that every text can hold so many tokens in all.
+
+        Returns:
+            copies to be made before the pass.
+
+        Raises:
+            PoolFull: the limit does not allow it; nothing was changed.
+        """
+        self._check_room(needs)
+        copies: list[PageCopy] = []
+        for sequence, need in needs.items():
+            for number, table in enumerate(sequence.tables):
+                pages = self._pages[number]
+                if self._shares_end(pages, sequence, table):
+                    copy = PageCopy(number, table.pages[-1], pages.take())
+                    pages.give_back([copy.source])
+                    table.pages[-1] = copy.target
+                    copies.append(copy)
+                missing = self._missing(table, need)
+                table.pages += [pages.take() for _ in range(missing)]
+        return copies
+
+    def settle(self, sequence: PagedSequence, length: int) -> None:
+        """The text now holds `length` tokens: give back what is past them, and what every
+        window has left behind."""
+        sequence.length = length
+        for group, pages, table in self._parts(sequence):
+            surplus = table.first + len(table.pages) - -(-length // self.page)
+            if surplus > 0:
+                pages.give_back(table.pages[-surplus:])
+                del table.pages[-surplus:]
+            if group.window is not None:
+                passed = self._first_page(group.window, length) - table.first
+                if passed > 0:
+                    pages.give_back(table.pages[:passed])
+                    del table.pages[:passed]
+                    table.first += passed
+
+    def truncate(self, sequence: PagedSequence, length: int) -> None:
+        """Keep the first `length` tokens, or none where a window no longer holds what the
+        next token would see.
+
+        Raises:
+            InvalidRequest: `length` is negative or above the present length.
+        """
+        self._check_length(sequence, length)
+        if self._whole(sequence, length):
+            self.settle(sequence, length)
+        else:
+            self._clear(sequence)
+
+    def fork(self, sequence: PagedSequence, length: int) -> PagedSequence:
+        """A text that begins with the first `length` tokens of another and shares its pages;
+        an empty one where a window no longer holds what the next token would see.
+
+        Raises:
+            InvalidRequest: `length` is negative or above the present length.
+        """
+        self._check_length(sequence, length)
+        other = self.add()
+        if not self._whole(sequence, length):
+            return other
+        end = -(-length // self.page)
+        for (_, pages, mine), theirs in zip(self._parts(other), sequence.tables, strict=True):
+            mine.first = theirs.first
+            mine.pages = theirs.pages[: max(0, end - theirs.first)]
+            pages.share(mine.pages)
+        self.settle(other, length)
+        return other
+
+    def renumber(self, group: int) -> list[int]:
+        """Move the pages of a group to the lowest numbers.
+
+        Returns:
+            old number of each page, by its new number.
+        """
+        kept = self._pages[group].renumber()
+        new = {old: number for number, old in enumerate(kept)}
+        for sequence in self._sequences:
+            table = sequence.tables[group]
+            table.pages = [new[page] for page in table.pages]
+        return kept
+
+    def _check_room(self, needs: Mapping[PagedSequence, int]) -> None:
+        more = [0] * len(self.groups)
+        for sequence, need in needs.items():
+            for number, table in enumerate(sequence.tables):
+                more[number] += self._missing(table, need)
+                more[number] += self._shares_end(self._pages[number], sequence, table)
+        used = [pages.used + extra for pages, extra in zip(self._pages, more, strict=True)]
+        if self._cost(used) > self.limit * self._token_cost:
+            extra = math.ceil(self._cost(more) / self._token_cost)
+            raise PoolFull(
+                f"the cache holds {self.used} tokens of at most {self.limit} and the pass needs "
+                f"room for {extra} more; close a session or raise the cache size",
+                retry_after=1.0,
+            )
+
+    def _missing(self, table: PageTable, need: int) -> int:
+        return max(0, -(-need // self.page) - table.first - len(table.pages))
+
+    def _shares_end(self, pages: _Pages, sequence: PagedSequence, table: PageTable) -> bool:
+        """Whether the next token falls into a page that another text uses too."""
+        return bool(sequence.length % self.page) and pages.uses[table.pages[-1]] > 1
+
+    def _first_page(self, window: int, length: int) -> int:
+        """First page that a text of so many tokens holds on to."""
+        return max(0, length - window + 1 - self._slack) // self.page
+
+    def _whole(self, sequence: PagedSequence, length: int) -> bool:
+        return all(
+            table.first * self.page <= max(0, length - group.window + 1)
+            for group, table in zip(self.groups, sequence.tables, strict=True)
+            if group.window is not None
+        )
+
+    def _clear(self, sequence: PagedSequence) -> None:
+        sequence.length = 0
+        for _, pages, table in self._parts(sequence):
+            pages.give_back(table.pages)
+            table.pages = []
+            table.first = 0
+
+    def _cost(self, pages: Sequence[int]) -> int:
+        counts = zip(self.groups, pages, strict=True)
+        return self.page * sum(group.cost * count for group, count in counts)
+
+    def _parts(self, sequence: PagedSequence) -> Iterator[tuple[LayerGroup, _Pages, PageTable]]:
+        return zip(self.groups, self._pages, sequence.tables, strict=True)
+
+    def _check_length(self, sequence: PagedSequence, length: int) -> None:
+        if not 0 <= length <= sequence.length:
+            raise InvalidRequest(
+                f"cannot keep {length} tokens of a sequence of {sequence.length}", field="length"
+            )
