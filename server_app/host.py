@@ -100,6 +100,15 @@ class Host:
         self._token_keys = token_keys(self.target.vocabulary)
         self.methods = tuple(SERVER_HALVES)
 
+    @property
+    def sessions(self) -> int:
+        """Sessions held."""
+        return len(self._sessions)
+
+    def active_sessions(self, seconds: float) -> int:
+        """Sessions with a request in progress, or used in the last `seconds`."""
+        return self._sessions.active(seconds)
+
     def register_pair(self, message: RegisterPair) -> PairRegistered:
         """Take the V_C of a draft.
 
@@ -300,9 +309,7 @@ class Host:
         async def run(work: VerifyWork) -> None:
             await self._run(owner, session_id, work)
 
-        stream = TokenStream(
-            held, message.base, self.target, run=run, closing=lambda: self.closing
-        )
+        stream = TokenStream(held, message.base, self.target, run=run, closing=lambda: self.closing)
         return stream.tokens()
 
     async def close(self, owner: str, session_id: str) -> None:

@@ -65,6 +65,11 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._held)
 
+    def active(self, seconds: float) -> int:
+        """Sessions with a request in progress, or used in the last `seconds`."""
+        since = time.monotonic() - seconds
+        return sum(held.busy > 0 or held.used >= since for held in self._held.values())
+
     def get(self, owner: str, session_id: str) -> Held:
         """Raises:
         SessionLost: no such session of this owner.
