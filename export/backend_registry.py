@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from edge_sdk.errors import InvalidRequest, PreparationError, UnsupportedModel
 from export.backends.base import ExportBackend
@@ -49,13 +51,19 @@ def load_backend(name: str) -> ExportBackend:
 
 
 def make_graph(
-    name: str, source: Path, work: Path, *, context: int, progress: Progress
+    name: str,
+    source: Path,
+    work: Path,
+    *,
+    context: int,
+    progress: Progress,
+    trust_remote_code: bool = False,
 ) -> tuple[Path, str]:
     """The fp32 graph of a model, by one backend or, with `auto`, by the fastest that can.
 
     Args:
         name: a backend, or `auto`.
-        source, work, context, progress: see `ExportBackend.export`.
+        source, work, context, progress, trust_remote_code: see `ExportBackend.export`.
 
     Returns:
         the graph, and the name of the backend that made it.
@@ -63,18 +71,20 @@ def make_graph(
     Raises:
         CosdError: as `ExportBackend.export`; with `auto`, as its last backend.
     """
+    options: dict[str, Any] = {"context": context, "progress": progress}
+    if trust_remote_code:
+        options["trust_remote_code"] = True
     for candidate in _FASTEST_FIRST[:-1] if name == AUTO else ():
         folder = work / candidate
         folder.mkdir()
         try:
-            graph = load_backend(candidate).export(
-                source, folder, context=context, progress=progress
-            )
+            graph = load_backend(candidate).export(source, folder, **options)
         except UnsupportedModel as error:
             progress.note(f"The backend {candidate} is passed over: {error.message}")
+            shutil.rmtree(folder)
         else:
             progress.note(f"The graph was made by the backend {candidate}.")
             return graph, candidate
     chosen = _FASTEST_FIRST[-1] if name == AUTO else name
-    graph = load_backend(chosen).export(source, work, context=context, progress=progress)
+    graph = load_backend(chosen).export(source, work, **options)
     return graph, chosen

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.draft.manifest import file_sha256
 from edge_sdk.errors import ModelFolderInvalid, TokenizerUnsupported, UnsupportedModel
+from export.onnx_graph import check_traced, count_parameters, data_files, find_traced
+from export.supported import supported_sentence
+from export.weight_files import WeightFiles, has_weights, read_weight_files
 
-_MAX_HEADER = 100 << 20  # the limit of the safetensors format
+_SETTINGS = ("*.json", "*.jinja", "*.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +24,28 @@ class Checkpoint:
     Attributes:
         folder: with config.json, tokenizer.json and weights.
         architecture: e.g. `LlamaForCausalLM`.
+        model_type: e.g. `llama`.
         context: most tokens a text can hold.
         logits_width: rows of the output embedding, padding included.
         weights: the files that hold the weights, in order.
+        parameters: how many weights there are.
+        graph: the ONNX graph, where an exporter has been at work already and left no weights
+            that transformers reads.
     """
 
     folder: Path
     architecture: str
+    model_type: str
     context: int
     logits_width: int
     weights: tuple[Path, ...]
+    parameters: int
+    graph: Path | None = None
+
+    @property
+    def fp32_bytes(self) -> int:
+        """Bytes of the weights in fp32."""
+        return 4 * self.parameters
 
     def weights_sha256(self) -> str:
         """SHA-256 (hex) of the weight file, or of the digests of several."""
@@ -40,37 +54,59 @@ class Checkpoint:
             return digests[0]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
+    def settings_sha256(self) -> str:
+        """SHA-256 (hex) over configuration, tokenizer and code: what is no weight."""
+        weights = {path.name for path in self.weights}
+        names = {p.name for pattern in _SETTINGS for p in self.folder.glob(pattern)} - weights
+        entries = [f"{name} {file_sha256(self.folder / name)}" for name in sorted(names)]
+        return hashlib.sha256("\n".join(entries).encode()).hexdigest()
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+
+def read_checkpoint(folder: Path, *, trust_remote_code: bool = False) -> Checkpoint:
     """Check that a folder is a causal language model that can be exported.
+
+    Args:
+        folder: with config.json, tokenizer.json and weights.
+        trust_remote_code: Python code that comes with the model may run.
 
     Raises:
         ModelFolderInvalid: no folder, or a file is missing, truncated or not what it should be.
         TokenizerUnsupported: no `tokenizer.json`.
-        UnsupportedModel: not a causal language model, or an unknown architecture.
+        UnsupportedModel: not a causal language model, an unknown architecture, or one that
+            comes as code which is not trusted.
     """
     if not folder.is_dir():
         raise ModelFolderInvalid(f"model folder {folder} does not exist; check the path")
-    config = _read_json(folder / "config.json")
-    architecture = _architecture(config, folder)
+    config = read_object(folder / "config.json")
+    architecture = _architecture(config, folder, trust_remote_code)
     if not (folder / "tokenizer.json").is_file():
         raise TokenizerUnsupported(
             f"{folder} has no tokenizer.json; load its tokenizer with transformers' AutoTokenizer "
             "and save_pretrained it into the folder, which writes one"
         )
-    _read_json(folder / "tokenizer.json")
+    read_object(folder / "tokenizer.json")
     text = config.get("text_config")
     inner = text if isinstance(text, dict) else config
+    graph = None if has_weights(folder) else find_traced(folder)
+    files = read_weight_files(folder) if graph is None else _traced_files(graph)
     return Checkpoint(
         folder=folder,
         architecture=architecture,
+        model_type=str(config["model_type"]),
         context=_number(inner, "max_position_embeddings", "n_positions", folder=folder),
         logits_width=_number(inner, "vocab_size", folder=folder),
-        weights=_weights(folder),
+        weights=files.paths,
+        parameters=_parameters(files, config),
+        graph=graph,
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object of a model folder.
+
+    Raises:
+        ModelFolderInvalid: there is none.
+    """
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -87,7 +123,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _architecture(config: dict[str, Any], folder: Path) -> str:
+def _architecture(config: dict[str, Any], folder: Path, trust_remote_code: bool) -> str:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     kind = config.get("model_type")
@@ -96,22 +132,52 @@ def _architecture(config: dict[str, Any], folder: Path) -> str:
             f"{folder} is an encoder-decoder model ({kind}); only decoder-only language models "
             "can draft, choose one of those"
         )
-    names = config.get("architectures")
     table: dict[str, Any] = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     known = table.get(kind) if isinstance(kind, str) else None
-    if known is None:
+    names = config.get("architectures")
+    named = isinstance(names, list) and bool(names) and isinstance(names[0], str)
+    own = _own_code(config)
+    if own is not None and not trust_remote_code:
+        # The class that transformers has under that name need not compute the same.
+        instead = f"; without auto_map in its config.json it is read as {known}" if known else ""
         raise UnsupportedModel(
-            f"{folder} is of model type {kind!r}, which the installed transformers does not know "
-            "as a causal language model; choose another model"
+            f"{folder} comes with Python code of its own ({own}), which would run with your "
+            f"rights; read it, then give --trust-remote-code (trust_remote_code=True){instead}"
         )
-    if isinstance(names, list) and names and isinstance(names[0], str):
+    if known is None and not (own is not None and isinstance(kind, str) and named):
+        label = str(names[0]) if isinstance(names, list) and named else "no architecture"
+        raise UnsupportedModel(
+            f"{folder} is of model type {kind!r} ({label}), which the installed transformers does "
+            f"not know as a causal language model; {supported_sentence()}"
+        )
+    if isinstance(names, list) and named:
         if not names[0].endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
             raise UnsupportedModel(
                 f"{folder} holds a {names[0]}, which does not write text; choose a causal "
                 "language model (...ForCausalLM)"
             )
-        return names[0]
-    return known if isinstance(known, str) else str(known[0])
+        return str(names[0])
+    return known if isinstance(known, str) else str((known or [kind])[0])
+
+
+def _own_code(config: dict[str, Any]) -> str | None:
+    """Where the class of the model is to be found, if it comes with the model."""
+    classes = config.get("auto_map")
+    own = classes.get("AutoModelForCausalLM") if isinstance(classes, dict) else None
+    return own if isinstance(own, str) else None
+
+
+def _traced_files(graph: Path) -> WeightFiles:
+    model = check_traced(graph)
+    return WeightFiles((graph, *data_files(graph, model)), count_parameters(model))
+
+
+def _parameters(files: WeightFiles, config: dict[str, Any]) -> int:
+    if files.parameters is not None:
+        return files.parameters
+    stored = str(config.get("dtype") or config.get("torch_dtype"))
+    total = sum(path.stat().st_size for path in files.paths)
+    return total // (4 if stored == "float32" else 2)
 
 
 def _number(config: dict[str, Any], *names: str, folder: Path) -> int:
@@ -122,50 +188,3 @@ def _number(config: dict[str, Any], *names: str, folder: Path) -> int:
     raise ModelFolderInvalid(
         f"{folder / 'config.json'} has no whole number {names[0]!r}; fetch the model again"
     )
-
-
-def _weights(folder: Path) -> tuple[Path, ...]:
-    for single in ("model.safetensors", "pytorch_model.bin"):
-        index = folder / f"{single}.index.json"
-        if (folder / single).is_file():
-            found: tuple[Path, ...] = (folder / single,)
-        elif index.is_file():
-            found = _shards(index)
-        else:
-            continue
-        for path in found:
-            _check_weights(path)
-        return found
-    raise ModelFolderInvalid(
-        f"{folder} has no weights (model.safetensors or pytorch_model.bin); fetch the model again"
-    )
-
-
-def _shards(index: Path) -> tuple[Path, ...]:
-    table = _read_json(index).get("weight_map")
-    if not isinstance(table, dict) or not table:
-        raise ModelFolderInvalid(f"{index} has no weight_map; fetch the model again")
-    names = sorted({str(name) for name in table.values()})
-    return tuple(index.parent / Path(name).name for name in names)
-
-
-def _check_weights(path: Path) -> None:
-    """Compare the size of a safetensors file with what its header promises."""
-    try:
-        size = path.stat().st_size
-        if path.suffix != ".safetensors":
-            if size == 0:
-                raise ValueError("it is empty")
-            return
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > min(size, _MAX_HEADER):
-                raise ValueError("its header is longer than the file")
-            header = json.loads(file.read(length))
-        ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
-        if 8 + length + max(ends) != size:
-            raise ValueError(f"it has {size} bytes instead of {8 + length + max(ends)}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise ModelFolderInvalid(
-            f"weights {path} are missing or truncated ({error}); fetch the model again"
-        ) from error

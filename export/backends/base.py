@@ -15,7 +15,15 @@ class ExportBackend(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def export(self, source: Path, work: Path, *, context: int, progress: Progress) -> Path:
+    def export(
+        self,
+        source: Path,
+        work: Path,
+        *,
+        context: int,
+        progress: Progress,
+        trust_remote_code: bool = False,
+    ) -> Path:
         """Export `source`, a Hugging Face folder (config.json and weights).
 
         The graph has inputs `input_ids` [1, n] (int64) and past keys and values
@@ -28,6 +36,7 @@ class ExportBackend(ABC):
             work: folder of this export alone; whatever is left in it may be deleted.
             context: most tokens a text will hold.
             progress: told of each stage.
+            trust_remote_code: Python code that comes with the model may run.
 
         Returns:
             the fp32 graph inside `work`; its weights lie beside it as external data.

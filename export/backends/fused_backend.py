@@ -26,9 +26,17 @@ class FusedBackend(ExportBackend):
 
     name = "fused"
 
-    def export(self, source: Path, work: Path, *, context: int, progress: Progress) -> Path:
+    def export(
+        self,
+        source: Path,
+        work: Path,
+        *,
+        context: int,
+        progress: Progress,
+        trust_remote_code: bool = False,
+    ) -> Path:
         with progress.stage("load the model"):
-            model = _load(source)
+            model = _load(source, trust_remote_code)
         shape = read_shape(model, context=context)
         out = work / "decoder.onnx"
         with progress.stage("write fp32 weights") as stage, ExternalData(out) as data:
@@ -39,13 +47,15 @@ class FusedBackend(ExportBackend):
         return out
 
 
-def _load(source: Path) -> Any:
+def _load(source: Path, trust_remote_code: bool) -> Any:
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            source, local_files_only=True, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ModelFolderInvalid(
             f"{source} has no usable config.json ({_first_line(error)}); fetch the model again"
@@ -66,7 +76,7 @@ def _load(source: Path) -> Any:
             config=config,
             dtype=torch.float32,
             local_files_only=True,
-            trust_remote_code=False,
+            trust_remote_code=trust_remote_code,
             attn_implementation="eager",
             output_loading_info=True,
         )

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from edge_sdk.errors import (
     CosdError,
     ModelFolderInvalid,
@@ -20,8 +18,7 @@ from edge_sdk.errors import (
     UnsupportedModel,
 )
 from export.backends.base import ExportBackend
-from export.external_data import ExternalData, read_tensor
-from export.last_row import keep_last_row
+from export.onnx_graph import normalised
 from export.progress import Progress
 
 _TASK = "text-generation-with-past"
@@ -33,9 +30,17 @@ class OptimumBackend(ExportBackend):
 
     name = "optimum"
 
-    def export(self, source: Path, work: Path, *, context: int, progress: Progress) -> Path:
+    def export(
+        self,
+        source: Path,
+        work: Path,
+        *,
+        context: int,
+        progress: Progress,
+        trust_remote_code: bool = False,
+    ) -> Path:
         main_export = _exporter()
-        _check_architecture(source)
+        _check_architecture(source, trust_remote_code)
         traced = work / "traced"
         with progress.stage("tracing the model to ONNX"), _quiet():
             try:
@@ -48,7 +53,7 @@ class OptimumBackend(ExportBackend):
                     dtype="fp32",
                     do_validation=False,
                     local_files_only=True,
-                    trust_remote_code=False,
+                    trust_remote_code=trust_remote_code,
                 )
             except OSError as error:
                 raise _cannot_read_or_write(error, source, work) from error
@@ -59,7 +64,7 @@ class OptimumBackend(ExportBackend):
                     f"optimum could not export {source} ({type(error).__name__}: "
                     f"{_first_line(error)}); try another backend, or another model"
                 ) from error
-        return _with_external_data(traced / _MADE, work / "decoder.onnx", progress)
+        return normalised(traced / _MADE, work / "decoder.onnx", progress)
 
 
 def _exporter() -> Any:
@@ -73,13 +78,13 @@ def _exporter() -> Any:
     return main_export
 
 
-def _check_architecture(source: Path) -> None:
+def _check_architecture(source: Path, trust_remote_code: bool) -> None:
     from optimum.exporters.tasks import TasksManager
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(
-            str(source), local_files_only=True, trust_remote_code=False
+            str(source), local_files_only=True, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError, KeyError) as error:
         if "model type" in str(error) or "custom code" in str(error):
@@ -113,24 +118,6 @@ def _cannot_read_or_write(error: OSError, source: Path, work: Path) -> CosdError
     return ModelFolderInvalid(
         f"{source} is not a readable model ({_first_line(error)}); fetch the model again"
     )
-
-
-def _with_external_data(traced: Path, out: Path, progress: Progress) -> Path:
-    """The traced graph with a head for the last row only and its weights beside it."""
-    model = onnx.load(str(traced), load_external_data=False)
-    keep_last_row(model)
-    tensors = list(model.graph.initializer)
-    del model.graph.initializer[:]
-    with (
-        progress.stage("writing fp32 weights", len(tensors)) as stage,
-        ExternalData(out) as data,
-    ):
-        for tensor in tensors:
-            values = read_tensor(tensor, traced.parent)
-            model.graph.initializer.append(data.add(tensor.name, values))
-            stage.advance()
-    onnx.save(model, str(out))
-    return out
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.quick_backend import QuickBackend
+
+from export.backend_registry import BACKENDS
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}{% if loop.first and m['role'] != 'system' %}"
@@ -52,6 +55,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("COSD_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, home: Path) -> type[QuickBackend]:
+    """`QuickBackend` under the name quick."""
+    monkeypatch.setitem(BACKENDS, "quick", ("harness.quick_backend", "QuickBackend"))
+    monkeypatch.setattr(QuickBackend, "error", None)
+    return QuickBackend
 
 
 def byte_pieces() -> list[str]:

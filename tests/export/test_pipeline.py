@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import inspect
 import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.quick_backend import QuickBackend
 
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.errors import (
@@ -23,51 +25,7 @@ from edge_sdk.errors import (
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
 from export import pipeline
 from export.backend_registry import BACKENDS, load_backend
-from export.backends.base import ExportBackend
 from export.pipeline import export_draft, prepare_draft, prepare_target
-from export.progress import Progress
-
-
-def write_graph(work: Path) -> Path:
-    """A graph with one linear layer, enough for the quantiser."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = np.random.default_rng(0).standard_normal((64, 272)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "lm_head"], ["logits"])],
-        "tiny",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "n", 64])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, "n", 272])],
-        [numpy_helper.from_array(weight, "lm_head")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path = work / "decoder.onnx"
-    onnx.save(model, path)
-    return path
-
-
-class QuickBackend(ExportBackend):
-    """Makes a graph without a model behind it; what is around the graph is tested here."""
-
-    name = "quick"
-    error: BaseException | None = None
-
-    def export(self, source: Path, work: Path, *, context: int, progress: Progress) -> Path:
-        with progress.stage("make the graph"):
-            if self.error is not None:
-                raise self.error
-            return write_graph(work)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, home: Path) -> type[QuickBackend]:
-    module = ModuleType("quick_backend")
-    module.__dict__["QuickBackend"] = QuickBackend
-    monkeypatch.setitem(sys.modules, "quick_backend", module)
-    monkeypatch.setitem(BACKENDS, "quick", ("quick_backend", "QuickBackend"))
-    monkeypatch.setattr(QuickBackend, "error", None)
-    return QuickBackend
 
 
 def files(folder: Path) -> list[str]:
@@ -203,27 +161,35 @@ spec.loader.exec_module(made)
 sys.modules["quick_backend"] = made
 BACKENDS["quick"] = ("quick_backend", "QuickBackend")
 class Killer:
-    def __init__(self, left):
-        self.left = left
+    def __init__(self, left, early):
+        self.left, self.early = left, early
+    def count(self, early):
+        if self.left == 0 and early == self.early:
+            os.kill(os.getpid(), signal.SIGKILL)
     @contextmanager
     def stage(self, name, total=None):
+        self.count(early=True)
+        mine, self.left = self.left, self.left - 1
         yield self
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.left -= 1
+        self.left, inner = mine, self.left
+        self.count(early=False)
+        self.left = inner
     def advance(self, amount=1): pass
     def note(self, text): pass
 source, folder = sys.argv[2], Path(sys.argv[3])
 for stage in range(int(sys.argv[4])):
-    if os.fork() == 0:
-        os.environ["COSD_HOME"] = str(folder / f"home{stage}")
-        export_draft(source, folder / f"draft{stage}", backend="quick", progress=Killer(stage))
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
+    for early in (True, False):
+        case = f"{stage}{'begin' if early else 'end'}"
+        if os.fork() == 0:
+            os.environ["COSD_HOME"] = str(folder / f"home{case}")
+            killer = Killer(stage, early)
+            export_draft(source, folder / f"draft{case}", backend="quick", progress=killer)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-def test_kill_9_after_any_stage(
+def test_kill_9_at_any_stage(
     tiny_gguf: Path,
     tmp_path: Path,
     quick: type[QuickBackend],
@@ -235,19 +201,26 @@ def test_kill_9_after_any_stage(
     count = len(recorder.stages)
     assert count >= 9
     first = Manifest.read(tmp_path / "counted")
-    command = [sys.executable, "-c", KILLED, __file__, tiny_gguf, tmp_path, str(count)]
+    harness = inspect.getfile(QuickBackend)
+    command = [sys.executable, "-c", KILLED, harness, tiny_gguf, tmp_path, str(count)]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    assert run.stdout.split() == [str(-signal.SIGKILL)] * count
+    assert run.stdout.split() == [str(-signal.SIGKILL)] * 2 * count
     assert any(tmp_path.rglob("*.partial-*")), "the test must have interrupted something"
-    for stage in range(count):
-        made, home = tmp_path / f"draft{stage}", tmp_path / f"home{stage}"
-        assert not made.exists(), recorder.stages[stage]
+    names = [name for name, _ in recorder.stages]
+    for stage, moment in product(range(count), ("begin", "end")):
+        case = f"{stage}{moment}"
+        made, home = tmp_path / f"draft{case}", tmp_path / f"home{case}"
+        assert not made.exists(), (names[stage], moment)
         monkeypatch.setenv("COSD_HOME", str(home))
-        manifest = export_draft(tiny_gguf, made, backend="quick")
+        recorder.stages.clear()
+        manifest = export_draft(tiny_gguf, made, backend="quick", progress=recorder)
         manifest.check_files(made, digests=True)
         assert manifest.vocabulary_fingerprint == first.vocabulary_fingerprint
-        assert list(tmp_path.glob(f"{made.name}.partial-*")) == []
+        assert list(tmp_path.glob(f"{made.name}.*")) == []
         assert list(home.rglob("*.partial-*")) == []
+        again = dict(recorder.stages)
+        for step in ("save the weights", "make the graph", "writing weights in 4 bits"):
+            assert (step in again) == (stage <= names.index(step)), (names[stage], moment, step)
 
 
 @pytest.mark.usefixtures("quick")

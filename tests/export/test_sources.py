@@ -44,20 +44,78 @@ def test_a_folder(folder: Path, home: Path) -> None:
     assert resolve_source(str(folder)).revision == found.revision
 
 
-def test_shards_are_checked_one_by_one(folder: Path) -> None:
-    whole = folder / "model.safetensors"
-    shutil.copy(whole, folder / "model-1.safetensors")
-    shutil.copy(whole, folder / "model-2.safetensors")
-    whole.unlink()
-    table = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
-    assert len(resolve_source(folder).checkpoint.weights) == 2
-    _truncate(folder / "model-2.safetensors")
-    with pytest.raises(ModelFolderInvalid, match=r"model-2\.safetensors are missing or truncated"):
+@pytest.fixture
+def shards(folder: Path) -> list[Path]:
+    """The weights of the folder as shards."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="40KB")
+    return sorted(folder.glob("model-*.safetensors"))
+
+
+def test_whole_shards(folder: Path, shards: list[Path], tiny_checkpoint: Path) -> None:
+    checkpoint = resolve_source(folder).checkpoint
+    assert len(shards) > 1
+    assert list(checkpoint.weights) == shards
+    assert checkpoint.parameters == resolve_source(tiny_checkpoint).checkpoint.parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: f.unlink(), "No such file"),
+        (_truncate, "bytes instead of"),
+        (lambda f: f.write_bytes(b""), "unpack"),
+        (lambda f: shutil.copy(min(f.parent.glob("model-*")), f), "it lacks"),
+    ],
+    ids=["missing", "truncated", "empty", "another"],
+)
+def test_a_damaged_shard_is_named(
+    folder: Path, shards: list[Path], damage: Any, message: str
+) -> None:
+    damage(shards[-1])
+    with pytest.raises(ModelFolderInvalid, match=message) as caught:
         resolve_source(folder)
-    (folder / "model-1.safetensors").unlink()
-    with pytest.raises(ModelFolderInvalid, match=r"model-1\.safetensors are missing"):
+    assert str(shards[-1]) in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"weight_map": {}}', "not json"])
+def test_a_damaged_index_is_named(folder: Path, shards: list[Path], text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ModelFolderInvalid, match=r"index\.json has .* weight_map"):
         resolve_source(folder)
+
+
+def test_code_of_the_model_needs_a_word(folder: Path) -> None:
+    _config(folder, auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"})
+    with pytest.raises(UnsupportedModel, match=r"modeling_own.*--trust-remote-code") as caught:
+        resolve_source(folder)
+    assert "read as LlamaForCausalLM" in caught.value.message
+    assert resolve_source(folder, trust_remote_code=True).checkpoint.model_type == "llama"
+    _config(folder, model_type="own", architectures=["OwnForCausalLM"])
+    with pytest.raises(UnsupportedModel, match="--trust-remote-code"):
+        resolve_source(folder)
+    trusted = resolve_source(folder, trust_remote_code=True).checkpoint
+    assert trusted.architecture == "OwnForCausalLM"
+
+
+def test_an_unknown_architecture_is_named_with_what_is_supported(folder: Path) -> None:
+    _config(folder, model_type="warp", architectures=["WarpForCausalLM"])
+    with pytest.raises(UnsupportedModel) as caught:
+        resolve_source(folder)
+    for word in ("'warp'", "WarpForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM", "gpt2"):
+        assert word in caught.value.message
+    assert "marian" not in caught.value.message
+
+
+def test_settings_have_a_digest_of_their_own(folder: Path) -> None:
+    checkpoint = resolve_source(folder).checkpoint
+    settings, weights = checkpoint.settings_sha256(), checkpoint.weights_sha256()
+    _config(folder, rope_theta=5.0)
+    assert checkpoint.settings_sha256() != settings
+    assert checkpoint.weights_sha256() == weights
 
 
 @pytest.mark.parametrize(
