@@ -10,6 +10,7 @@ from fastapi import Request
 from pydantic import SecretStr
 
 from edge_sdk.errors import Unauthorized
+from server_app.observability.facts import current_facts
 
 ANYBODY = "anybody"
 
@@ -51,4 +52,6 @@ class Keyring:
 async def owner_of(request: Request) -> str:
     """FastAPI dependency: the owner of the request's sessions."""
     keyring: Keyring = request.app.state.keyring
-    return keyring.owner(request.headers.get("authorization"))
+    owner = keyring.owner(request.headers.get("authorization"))
+    current_facts().owner = owner
+    return owner

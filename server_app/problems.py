@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from edge_sdk.errors import CosdError, InvalidRequest, NotFound, ServerFault
+from edge_sdk.errors import CosdError, InvalidRequest, NotFound
+from server_app.observability.facts import current_facts
 
-log = logging.getLogger(__name__)
+HTTP_ERROR: Final = "http_error"
 
 
 def reply(error: CosdError) -> JSONResponse:
+    """An error as a reply."""
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
@@ -26,30 +28,31 @@ def reply(error: CosdError) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the app a reply of this form."""
+    """Make every error of the app a reply of this form, and note its code. Exceptions that
+    nothing handles are answered by `RequestLog`."""
+
+    def noted(error: CosdError) -> Response:
+        current_facts().fail(error.code)
+        return reply(error)
 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, CosdError)
-        return reply(error)
+        return noted(error)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
-            return reply(NotFound(f"there is nothing at {request.url.path}"))
-        body = {"error": {"code": "http_error", "message": str(error.detail), "field": None}}
+            return noted(NotFound(f"there is nothing at {request.url.path}"))
+        current_facts().fail(HTTP_ERROR)
+        body = {"error": {"code": HTTP_ERROR, "message": str(error.detail), "field": None}}
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
     async def validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return reply(InvalidRequest(f"{where}: {first['msg']}", field=where))
-
-    async def unknown(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return reply(ServerFault("the server failed on this request; its log says why"))
+        return noted(InvalidRequest(f"{where}: {first['msg']}", field=where))
 
     app.add_exception_handler(CosdError, known)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(Exception, unknown)

@@ -1,30 +1,29 @@
-"""What this server serves: the target, its byte table, health."""
+"""What this server serves: the target and its byte table."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel
 
 from edge_sdk.errors import NotFound
 from edge_sdk.wire import PROTOCOL_VERSION, limits
 from server_app.auth import owner_of
 from server_app.host import Host
+from server_app.openai.model_names import ModelNames
 
 router = APIRouter()
 Owner = Annotated[str, Depends(owner_of)]
-
-# The engine thread goes round at least once a second when idle; a pass may take long.
-_STALLED_SECONDS = 120.0
 
 
 class ModelCard(BaseModel):
     """A target as clients need to know it."""
 
     name: str
+    aliases: list[str]
     vocabulary_fingerprint: str
     vocabulary_size: int
     context: int
@@ -33,27 +32,36 @@ class ModelCard(BaseModel):
     device: str
 
 
+class ListedModel(BaseModel):
+    """A name of the target as OpenAI's clients list it."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "cosd"
+
+
 class ServerCard(BaseModel):
-    """What a client asks first."""
+    """What a client asks first. `object` and `data` are for OpenAI's clients."""
 
     protocol: int
     methods: list[str]
     max_draft: int
     window: int
     models: list[ModelCard]
-
-
-class Health(BaseModel):
-    status: str
-    detail: str
+    object: Literal["list"] = "list"
+    data: list[ListedModel]
+    transports: list[str]
 
 
 @router.get("/v1/models", summary="The target, the methods and the limits")
 async def models(owner: Owner, request: Request) -> ServerCard:
     host: Host = request.app.state.host
+    names: ModelNames = request.app.state.model_names
     target = host.target
     card = ModelCard(
         name=target.name,
+        aliases=list(names.aliases),
         vocabulary_fingerprint=target.vocabulary.fingerprint,
         vocabulary_size=len(target.vocabulary),
         context=target.context,
@@ -67,7 +75,17 @@ async def models(owner: Owner, request: Request) -> ServerCard:
         max_draft=limits.MAX_DRAFT,
         window=limits.MAX_WINDOW,
         models=[card],
+        data=[ListedModel(id=name, created=names.created) for name in names],
+        transports=["http", "websocket"],
     )
+
+
+@router.get("/v1/models/{name:path}", summary="One name of the target, for OpenAI's clients")
+async def model(owner: Owner, request: Request, name: str) -> ListedModel:
+    names: ModelNames = request.app.state.model_names
+    if name not in names:
+        raise NotFound(f"there is no model {name[:80]!r} here; this server has {', '.join(names)}")
+    return ListedModel(id=name, created=names.created)
 
 
 @router.get(
@@ -88,27 +106,3 @@ async def vocabulary(owner: Owner, request: Request, fingerprint: str) -> Respon
         media_type="application/octet-stream",
         headers={"cache-control": "private, max-age=31536000, immutable"},
     )
-
-
-@router.get("/health", summary="Whether the process works", responses={503: {"model": Health}})
-async def health(request: Request) -> Response:
-    host: Host = request.app.state.host
-    if not host.engine.alive:
-        return _health(503, "dead", "the engine thread has ended")
-    if host.engine.heartbeat_age > _STALLED_SECONDS:
-        return _health(503, "stalled", f"no step for {host.engine.heartbeat_age:.0f} s")
-    return _health(200, "ok", "the engine is running")
-
-
-@router.get("/ready", summary="Whether requests are welcome", responses={503: {"model": Health}})
-async def ready(request: Request) -> Response:
-    host: Host = request.app.state.host
-    if host.draining:
-        return _health(503, "draining", "the server is going down")
-    if not host.engine.alive:
-        return _health(503, "dead", "the engine thread has ended")
-    return _health(200, "ready", "the model is loaded and warm")
-
-
-def _health(status: int, name: str, detail: str) -> JSONResponse:
-    return JSONResponse(Health(status=name, detail=detail).model_dump(), status_code=status)
