@@ -83,6 +83,10 @@ class Settings(BaseSettings):
         ge=0,
         le=86400,
     )
+    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="further names of the model, separated by commas, for OpenAI's clients",
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="accepted bearer keys, separated by commas; none: open to all"
     )
@@ -187,6 +191,13 @@ class Settings(BaseSettings):
         "Send OpenTelemetry spans of requests and passes to OTEL_EXPORTER_OTLP_ENDPOINT; needs "
         "`pip install 'edge-cosd[telemetry]'`.",
     )
+
+    @field_validator("model_aliases", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return value
 
     @field_validator("api_keys", mode="before")
     @classmethod

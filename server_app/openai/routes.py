@@ -1,0 +1,77 @@
+"""`/v1/completions` and `/v1/chat/completions`: the target alone, for clients of OpenAI's
+interface (docs/openai.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from edge_sdk.arguments import shown
+from edge_sdk.errors import InvalidRequest, NotFound
+from server_app.auth import owner_of
+from server_app.host import Host
+from server_app.openai.body import read_object
+from server_app.openai.chat_request import ChatRequest
+from server_app.openai.completion_request import CompletionRequest
+from server_app.openai.event_stream import EventStream
+from server_app.openai.model_names import ModelNames
+from server_app.openai.problems import CLIENT_GONE, OpenAIRoute
+from server_app.openai.replies import ChatReplies, CompletionReplies, Replies, usage
+from server_app.openai.served_texts import ClientGone, ServedTexts
+from server_app.openai.text_request import TextRequest
+
+router = APIRouter(prefix="/v1", route_class=OpenAIRoute)
+Owner = Annotated[str, Depends(owner_of)]
+
+
+@router.post("/completions", summary="Texts that go on from prompts, for OpenAI's clients")
+async def completions(owner: Owner, request: Request) -> Response:
+    asked = CompletionRequest.read(await read_object(request))
+    return await _answered(owner, request, asked, CompletionReplies, "prompt")
+
+
+@router.post("/chat/completions", summary="The next turn of a chat, for OpenAI's clients")
+async def chat_completions(owner: Owner, request: Request) -> Response:
+    asked = ChatRequest.read(await read_object(request))
+    return await _answered(owner, request, asked, ChatReplies, "messages")
+
+
+async def _answered(
+    owner: str,
+    request: Request,
+    asked: TextRequest,
+    kind: type[Replies],
+    prompt_field: str,
+) -> Response:
+    """Args:
+    prompt_field: what the engine's `prompt` is called on this route.
+    """
+    host: Host = request.app.state.host
+    names: ModelNames = request.app.state.model_names
+    if asked.model not in names:
+        raise NotFound(
+            f"there is no model {shown(asked.model)} here; this server has {', '.join(names)}",
+            field="model",
+        )
+    texts = ServedTexts(host, owner, asked)
+    replies = kind(host.target)
+    handed_over = False
+    try:
+        await texts.begin(request)
+        if asked.stream:
+            stream = EventStream(texts, replies, usage_at_end=asked.usage_at_end)
+            handed_over = True
+            return stream
+        answers = await texts.whole(request)
+        return JSONResponse(replies.whole(answers, usage(texts)))
+    except ClientGone:
+        return Response(status_code=CLIENT_GONE)
+    except InvalidRequest as error:
+        if error.field is not None and error.field.startswith("prompt"):
+            error.field = prompt_field
+        raise
+    finally:
+        if not handed_over:
+            await texts.aclose()
