@@ -6,14 +6,13 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from edge_sdk.decoding.coins import Coins, PrfCoins, Side
 from edge_sdk.decoding.noise import token_keys
-from edge_sdk.decoding.registry import method_named
 from edge_sdk.errors import (
-    BaseMismatch,
     CosdError,
     InvalidRequest,
     SequenceConflict,
@@ -21,39 +20,41 @@ from edge_sdk.errors import (
     ServerUnavailable,
     SessionLost,
 )
+from edge_sdk.sampling import Sampling
 from edge_sdk.vocab.alignment import pair_id, target_ids_from_bitmap
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
-    Answer,
     Ask,
     Extend,
-    Extended,
     Generate,
     Generated,
     Generation,
     Open,
     Opened,
     PairRegistered,
+    Prompt,
     RegisterPair,
     Truncate,
-    Truncated,
-    Verdict,
     Verify,
     encode,
 )
 from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY
-from server_app.engine.admission import admit, carried_out, check_tokens
+from server_app.engine.admission import check_tokens
 from server_app.engine.engine import Engine
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 from server_app.engine.store import Held, PairStore, SessionStore
-from server_app.engine.work import Prefill, VerifyWork, Work
+from server_app.engine.work import Prefill, VerifyWork
 from server_app.methods.base import Pair, ServerHalf
 from server_app.methods.registry import SERVER_HALVES, server_half
+from server_app.numbered import NumberedRequests
 from server_app.prompt_ids import prompt_ids, too_long
+from server_app.quotas import KeyLimits, Quotas
 from server_app.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 60.0  # a key at its limit gives up a session that was idle for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,13 @@ class HostLimits:
     sessions: most sessions held.
     session_ttl: seconds an unused session is kept.
     pairs: most vocabulary pairs held.
+    key: what each key may use.
     """
 
     sessions: int = 256
     session_ttl: float = 1800.0
     pairs: int = 256
+    key: KeyLimits = field(default_factory=KeyLimits)
 
 
 class Host:
@@ -95,9 +98,14 @@ class Host:
         self.target = engine.target
         self.draining = False
         self.closing = False
+        self.quotas = Quotas(limits.key)
         self._sessions = SessionStore(limit=limits.sessions, ttl=limits.session_ttl)
         self._pairs = PairStore(limit=limits.pairs)
         self._token_keys = token_keys(self.target.vocabulary)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbered = NumberedRequests(
+            engine, run=self._run, still_here=self._still_here, half=self._half
+        )
         self.methods = tuple(SERVER_HALVES)
 
     @property
@@ -105,9 +113,25 @@ class Host:
         """Sessions held."""
         return len(self._sessions)
 
-    def active_sessions(self, seconds: float) -> int:
-        """Sessions with a request in progress, or used in the last `seconds`."""
-        return self._sessions.active(seconds)
+    async def declare(self, prompts: Sequence[str]) -> None:
+        """Compute prompts whose beginnings every key may share, and keep them.
+
+        Raises:
+            EmptyPrompt, PromptTooLong: see the message.
+            ServerUnavailable: the cache is too small for them.
+        """
+        for text in prompts:
+            ids = await prompt_ids(Prompt(text=text), self.target)
+            generation = Generation("autoregressive", Sampling(), max_tokens=1, seed=0)
+            # One token more, since the last one of a prompt is not computed in advance.
+            session = Session(
+                prompt_ids=[*ids, ids[-1]],
+                generation=generation,
+                half=self._half(generation),
+                pair=None,
+            )
+            await self.engine.run(Prefill(session))
+            await self.engine.pin(session)
 
     def register_pair(self, message: RegisterPair) -> PairRegistered:
         """Take the V_C of a draft.
@@ -135,6 +159,7 @@ class Host:
                 message.
             UnknownVocabulary: the pair is not registered.
             SequenceConflict: the id is in use for something else.
+            RateLimited: the key is over one of its limits.
             ServerUnavailable: going down, or every session is in use.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -142,12 +167,106 @@ class Host:
             return reply
         if self.draining:
             raise ServerUnavailable("the server is going down; try again shortly", retry_after=1.0)
+        self.quotas.request(owner, time.monotonic())
         if message.protocol != PROTOCOL_VERSION:
             raise InvalidRequest(
                 f"protocol {message.protocol} is not spoken here; this server speaks "
                 f"{PROTOCOL_VERSION}",
                 field="protocol",
             )
+        session = await self._session(owner, message)
+        # Another request for the same id may have come while the prompt was read.
+        if (reply := self._opened_before(owner, session_id, digest)) is not None:
+            return reply
+        self._room_for(owner)
+        opened = Opened(prompt_tokens=len(session.prompt_ids), context=self.target.context)
+        held = Held(session, Ledger(message.next_sequence), digest, encode(opened))
+        self._prefill(held)
+        for evicted in self._sessions.add(owner, session_id, held):
+            self._evicted(evicted, "limit")
+        self.engine.open(session)
+        return held.reply
+
+    async def verify(
+        self, owner: str, session_id: str, message: Verify, body: bytes
+    ) -> tuple[bytes, float]:
+        """Verify a block. Returns the verdict and the seconds the server spent on it.
+
+        Cancelled before its step, it costs nothing and its number stays free.
+
+        Raises:
+            SessionLost: no such session of this owner.
+            RateLimited: the key is over one of its limits.
+            ServerUnavailable: overloaded, or going down.
+            SequenceConflict, SequenceGap, BaseMismatch, InvalidRequest: see `NumberedRequests`.
+        """
+        held = self._sessions.get(owner, session_id)
+        self.quotas.request(owner, time.monotonic())
+        return await self._numbered.verify(held, message, body)
+
+    async def ask(self, owner: str, session_id: str, message: Ask, body: bytes) -> bytes:
+        """Give more to settle the rejected position with.
+
+        Raises:
+            SessionLost, SequenceConflict, SequenceGap, BaseMismatch: see `NumberedRequests`.
+        """
+        return await self._numbered.ask(self._sessions.get(owner, session_id), message, body)
+
+    def round_limit(self, owner: str, session_id: str) -> int:
+        """Most bytes of a verify of this session."""
+        held = self._sessions.find(owner, session_id)
+        carries = held is not None and held.session.half.carries_laws
+        return MAX_LAWS_BODY if carries else MAX_ROUND_BODY
+
+    async def truncate(self, owner: str, session_id: str, message: Truncate, body: bytes) -> bytes:
+        """Cut the text; what stays is warm.
+
+        Raises:
+            SessionLost, SequenceConflict, SequenceGap, BaseMismatch: see `NumberedRequests`.
+        """
+        return await self._numbered.truncate(self._sessions.get(owner, session_id), message, body)
+
+    async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
+        """Take the next prompt in full, e.g. a chat with one more turn.
+
+        Raises: as `open` and `NumberedRequests`.
+        """
+        held = self._sessions.get(owner, session_id)
+        self.quotas.request(owner, time.monotonic())
+        return await self._numbered.extend(held, message, body, self._prefill)
+
+    def generate(
+        self, owner: str, session_id: str, message: Generate
+    ) -> AsyncGenerator[Generated, None]:
+        """Decode on the server alone, token by token, from `base` on; see `TokenStream`.
+
+        Raises:
+            SessionLost: no such session.
+            RateLimited: the key is over its rate.
+            InvalidRequest, BaseMismatch: see `TokenStream`.
+        """
+        held = self._sessions.get(owner, session_id)
+        self.quotas.request(owner, time.monotonic())
+
+        async def run(work: VerifyWork) -> None:
+            self._still_here(held)
+            await self._run(held, work)
+
+        stream = TokenStream(held, message.base, self.target, run=run, closing=lambda: self.closing)
+        return stream.tokens()
+
+    async def close(self, owner: str, session_id: str) -> None:
+        """Forget a session; one that is not there is closed already."""
+        held = self._sessions.pop(owner, session_id)
+        if held is not None:
+            self._release(held)
+
+    def sweep(self) -> None:
+        """Drop sessions past their time."""
+        for held in self._sessions.expire():
+            self._evicted(held, "ttl")
+
+    async def _session(self, owner: str, message: Open) -> Session:
         pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
         half = self._half(message.generation)
         check_tokens(message.generated, self.target, "generated")
@@ -160,6 +279,7 @@ class Host:
             half=half,
             pair=pair,
             generated=message.generated,
+            owner=owner,
         )
         if session.length > self.target.context:
             raise too_long(session.length, self.target, "generated")
@@ -169,159 +289,19 @@ class Host:
                 f"{message.generation.max_tokens} allows; the text is complete",
                 field="generated",
             )
-        # Another request for the same id may have come while the prompt was read.
-        if (reply := self._opened_before(owner, session_id, digest)) is not None:
-            return reply
-        reply = encode(Opened(prompt_tokens=len(ids), context=self.target.context))
-        held = Held(session, Ledger(message.next_sequence), digest, reply)
-        for evicted in self._sessions.add(owner, session_id, held):
-            self._release(evicted.session)
-        self._prefill(session)
-        return reply
+        return session
 
-    async def verify(
-        self, owner: str, session_id: str, message: Verify, body: bytes
-    ) -> tuple[bytes, float]:
-        """Verify a block. Returns the verdict and the seconds the server spent on it.
-
-        Raises:
-            SessionLost, SequenceConflict, SequenceGap, BaseMismatch, InvalidRequest: see
-                `admit` and `Ledger`.
+    def _room_for(self, owner: str) -> None:
+        """Raises:
+        RateLimited: the key has all the sessions that it may have, and none is idle.
         """
-        held = self._sessions.get(owner, session_id)
-        if not method_named(held.session.generation.method).drafts:
-            raise InvalidRequest(
-                f"the session's method {held.session.generation.method!r} verifies no drafts; "
-                f"ask for its stream",
-                field="method",
-            )
-        spent = 0.0
-
-        async def carry_out() -> bytes:
-            nonlocal spent
-            self._still_here(owner, session_id, held)
-            begin = time.perf_counter()
-            work = admit(held.session, message, self.target)
-            if isinstance(work, Verdict):
-                carried_out(held.session, message, None)
-                return encode(work)
-            await self._run(owner, session_id, work)
-            carried_out(held.session, message, work)
-            if work.verdict is None:
-                raise ServerFault("the engine returned without a verdict")
-            spent = time.perf_counter() - begin
-            return encode(work.verdict)
-
-        with held.in_use():
-            return await held.ledger.once(message.sequence, body, carry_out), spent
-
-    async def ask(self, owner: str, session_id: str, message: Ask, body: bytes) -> bytes:
-        """Give more to settle the rejected position with.
-
-        Raises:
-            SessionLost, SequenceConflict, SequenceGap: see `Ledger`.
-            BaseMismatch: no position waits for that block.
-        """
-        held = self._sessions.get(owner, session_id)
-
-        async def carry_out() -> bytes:
-            self._still_here(owner, session_id, held)
-            session = held.session
-            if not session.awaits_device:
-                raise BaseMismatch("no rejected position waits for the device", field="block")
-            if message.block != session.asked + 1:
-                raise BaseMismatch(
-                    f"block is {message.block}, the next one is {session.asked + 1}", field="block"
-                )
-            data = await self.engine.call(lambda: session.half.more(message.block))
-            session.asked = message.block
-            return encode(Answer(message.sequence, data))
-
-        with held.in_use():
-            return await held.ledger.once(message.sequence, body, carry_out)
-
-    def round_limit(self, owner: str, session_id: str) -> int:
-        """Most bytes of a verify of this session."""
-        held = self._sessions.find(owner, session_id)
-        carries = held is not None and held.session.half.carries_laws
-        return MAX_LAWS_BODY if carries else MAX_ROUND_BODY
-
-    async def truncate(self, owner: str, session_id: str, message: Truncate, body: bytes) -> bytes:
-        """Cut the text; what stays is warm.
-
-        Raises:
-            SessionLost, SequenceConflict, SequenceGap: see `Ledger`.
-            BaseMismatch: the text is shorter than that.
-        """
-        held = self._sessions.get(owner, session_id)
-
-        async def carry_out() -> bytes:
-            self._still_here(owner, session_id, held)
-            session = held.session
-            if message.length > len(session.generated):
-                raise BaseMismatch(
-                    f"length is {message.length}, but the text has {len(session.generated)} tokens",
-                    field="length",
-                )
-            session.truncate(message.length)
-            await self._trim(session, session.length - 1)
-            return encode(Truncated(length=message.length))
-
-        with held.in_use():
-            return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
-
-    async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
-        """Take the next prompt in full, e.g. a chat with one more turn.
-
-        Raises: as `open` and `Ledger`.
-        """
-        held = self._sessions.get(owner, session_id)
-
-        async def carry_out() -> bytes:
-            self._still_here(owner, session_id, held)
-            session = held.session
-            if session.generated and message.generation.seed == session.generation.seed:
-                raise InvalidRequest(
-                    "the seed is the one of the text before; its coins are used up, take another",
-                    field="generation.seed",
-                )
-            half = self._half(message.generation)
-            ids = await prompt_ids(message.prompt, self.target)
-            shared = session.extend(ids, message.generation, half)
-            reused = await self._trim(session, min(shared, session.length - 1))
-            self._prefill(session)
-            return encode(Extended(prompt_tokens=len(ids), reused=reused))
-
-        with held.in_use():
-            return await held.ledger.once(message.sequence, body, _alone(held, carry_out))
-
-    def generate(
-        self, owner: str, session_id: str, message: Generate
-    ) -> AsyncGenerator[Generated, None]:
-        """Decode on the server alone, token by token, from `base` on; see `TokenStream`.
-
-        Raises:
-            SessionLost: no such session.
-            InvalidRequest, BaseMismatch: see `TokenStream`.
-        """
-        held = self._sessions.get(owner, session_id)
-
-        async def run(work: VerifyWork) -> None:
-            await self._run(owner, session_id, work)
-
-        stream = TokenStream(held, message.base, self.target, run=run, closing=lambda: self.closing)
-        return stream.tokens()
-
-    async def close(self, owner: str, session_id: str) -> None:
-        """Forget a session; one that is not there is closed already."""
-        held = self._sessions.pop(owner, session_id)
-        if held is not None:
-            self._release(held.session)
-
-    def sweep(self) -> None:
-        """Drop sessions past their time."""
-        for held in self._sessions.expire():
-            self._release(held.session)
+        most = self.quotas.limits.sessions
+        while most and self._sessions.count(owner) >= most:
+            idle = self._sessions.idle_of(owner, _IDLE_SECONDS)
+            if idle is None:
+                break
+            self._evicted(idle, "limit")
+        self.quotas.session(self._sessions.count(owner))
 
     def _opened_before(self, owner: str, session_id: str, digest: bytes) -> bytes | None:
         held = self._sessions.find(owner, session_id)
@@ -334,45 +314,53 @@ class Host:
     def _half(self, generation: Generation) -> ServerHalf:
         return server_half(generation, self._token_keys, self._coins(generation.seed))
 
-    def _still_here(self, owner: str, session_id: str, held: Held) -> None:
-        if self._sessions.find(owner, session_id) is not held:
+    def _still_here(self, held: Held) -> None:
+        if held.gone:
             raise SessionLost("the session is not here (any more); open it again")
 
-    async def _run(self, owner: str, session_id: str, work: Work) -> None:
+    async def _run(self, held: Held, work: VerifyWork) -> None:
         try:
-            await self.engine.run(work)
-        except CosdError:
-            if work.started:
+            with self.quotas.in_flight(held.session.owner, work.left()):
+                await self.engine.run(work)
+        except CosdError as error:
+            if work.spoiled or isinstance(error, ServerFault):
                 # It may have half happened. The client opens the session again with the
                 # tokens it knows, which is always right.
-                await self.close(owner, session_id)
+                self._sessions.discard(held)
+                self._release(held)
             raise
 
-    def _prefill(self, session: Session) -> None:
-        if session.length > 1:
-            task = asyncio.ensure_future(self.engine.run(Prefill(session)))
+    def _prefill(self, held: Held) -> None:
+        """Begin to fill the cache, not waiting.
+
+        Raises:
+            RateLimited: the key has too many tokens in flight.
+        """
+        session = held.session
+        if session.length < 2:
+            return
+        counted = self.quotas.in_flight(session.owner, session.length)
+        counted.__enter__()
+        work = Prefill(session, wanted=lambda: not held.gone)
+        task = asyncio.ensure_future(self.engine.run(work))
+
+        def done(task: asyncio.Future[None]) -> None:
+            counted.__exit__(None, None, None)
+            self._tasks.discard(task)
             # The first verify computes whatever is missing and reports what goes wrong.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            _ = task.cancelled() or task.exception()
 
-    async def _trim(self, session: Session, length: int) -> int:
-        """Drop cached tokens past `length`; returns how many are left."""
-        left: int = await self.engine.call(lambda: session.trim_cache(self.target, length))
-        return left
+        self._tasks.add(task)
+        task.add_done_callback(done)
 
-    def _release(self, session: Session) -> None:
-        self.engine.post(lambda: session.close(self.target))
+    def _evicted(self, held: Held, reason: str) -> None:
+        self.engine.observer.session_evicted(reason)
+        self._release(held)
+
+    def _release(self, held: Held) -> None:
+        held.gone = True
+        self.engine.close(held.session)
 
 
 def _prf_coins(seed: int) -> Coins:
     return PrfCoins(seed=seed, side=Side.SERVER)
-
-
-def _alone(held: Held, carry_out: Callable[[], Awaitable[bytes]]) -> Callable[[], Awaitable[bytes]]:
-    """A request that ends the session's stream and waits for the token under way."""
-
-    async def in_turn() -> bytes:
-        held.stream += 1
-        async with held.turn:
-            return await carry_out()
-
-    return in_turn

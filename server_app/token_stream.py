@@ -52,19 +52,30 @@ class TokenStream:
         self._target = target
         self._run = run
         self._closing = closing
+        self._left = False
 
     async def tokens(self) -> AsyncGenerator[Generated, None]:
         """Raises:
         SequenceConflict: a newer stream took over.
         ServerUnavailable: the server is going down.
         """
+        try:
+            async for token in self._tokens():
+                yield token
+        finally:
+            self._left = True
+
+    async def _tokens(self) -> AsyncGenerator[Generated, None]:
         with self._held.in_use():
             self._held.stream += 1
             stream = self._held.stream
             position = self._base
             while True:
-                # A client that goes away leaves the token under way to whoever asks next.
-                token = await asyncio.shield(self._token(stream, position))
+                # A client that goes away leaves a token whose step has begun to whoever asks
+                # next.
+                under_way = asyncio.ensure_future(self._token(stream, position))
+                under_way.add_done_callback(lambda done: done.cancelled() or done.exception())
+                token = await asyncio.shield(under_way)
                 if token is not None:
                     yield token
                 if token is None or token.finish:
@@ -83,7 +94,11 @@ class TokenStream:
                 if session.finish(self._target) != Finish.NONE:
                     return None
                 verify = Verify(sequence=0, base=position)
-                await self._run(VerifyWork(session, verify, session.half.read(b"", None)))
+                proposal = session.half.read(b"", None)
+                await self._run(VerifyWork(session, verify, proposal, wanted=self._wanted))
             last = position == len(session.generated) - 1
             finish = session.finish(self._target) if last else Finish.NONE
             return Generated(session.generated[position], int(finish))
+
+    def _wanted(self) -> bool:
+        return not self._left and not self._held.gone

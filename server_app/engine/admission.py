@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,12 +14,17 @@ from server_app.engine.work import VerifyWork
 from server_app.target.model import TargetModel
 
 
-def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | VerifyWork:
+def admit(
+    session: Session, verify: Verify, target: TargetModel, *, wanted: Callable[[], bool]
+) -> Verdict | VerifyWork:
     """Check base, parent and settled token of the verify whose turn it is.
 
     A block that builds on another is stale unless that one was accepted whole and the base
     holds; length alone would be ambiguous, since a rejection and its replacement can reach
     the same length as the block it was drafted on.
+
+    Args:
+        wanted: whether somebody still waits for the verdict.
 
     Returns:
         the work to do, or the verdict of a stale block, which costs no computation.
@@ -69,7 +74,7 @@ def admit(session: Session, verify: Verify, target: TargetModel) -> Verdict | Ve
             f"base is {base}, but the text has at most {session.generation.max_tokens} tokens",
             field="base",
         )
-    return VerifyWork(session, verify, proposal, kept)
+    return VerifyWork(session, verify, proposal, kept, wanted=wanted)
 
 
 def _kept(session: Session, verify: Verify, target: TargetModel) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -14,6 +15,8 @@ from server_app.methods.base import Pair, ServerHalf
 if TYPE_CHECKING:
     from server_app.target.model import TargetModel, TargetSequence
 
+_numbers: Final = itertools.count()
+
 
 class Session:
     """State of a session. Changed only by the one request whose turn it is.
@@ -21,7 +24,11 @@ class Session:
     The token ids are the truth; the cache holds keys and values of a prefix of them and can
     be dropped at any time.
 
+    Args:
+        owner: of the key that opened it; "" for the server itself.
+
     Attributes:
+        number: differs from that of every other session of this process.
         generated: target ids of the text, position t at index t.
         awaits_device: the last block was rejected and the device settles the position.
         asked: further blocks that the device asked for since then.
@@ -37,7 +44,10 @@ class Session:
         half: ServerHalf,
         pair: Pair | None,
         generated: Sequence[int] = (),
+        owner: str = "",
     ) -> None:
+        self.number = next(_numbers)
+        self.owner = owner
         self.pair = pair
         self._cache: TargetSequence | None = None
         self._masked: torch.Tensor | None = None
@@ -97,17 +107,41 @@ class Session:
             return Finish.CONTEXT
         return Finish.NONE
 
+    @property
+    def cached(self) -> int:
+        """Leading tokens of prompt and text that the cache holds."""
+        return 0 if self._cache is None else self._cache.length
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def cache(self, target: TargetModel) -> TargetSequence:
         """The cache of this text (engine thread).
 
         Raises:
             SessionLost: the session was closed meanwhile.
         """
-        if self._closed:
-            raise SessionLost("the session was closed; open it again")
         if self._cache is None:
-            self._cache = target.new_sequence()
+            self.adopt(target.new_sequence() if not self._closed else None)
+        assert self._cache is not None
         return self._cache
+
+    def adopt(self, sequence: TargetSequence | None) -> None:
+        """Take a cache that holds a prefix of prompt and text (engine thread).
+
+        Raises:
+            SessionLost: the session was closed meanwhile.
+        """
+        if self._closed or sequence is None:
+            raise SessionLost("the session was closed; open it again")
+        self._cache = sequence
+
+    def drop_cache(self, target: TargetModel) -> None:
+        """Give the memory back; what is needed is computed again (engine thread)."""
+        if self._cache is not None:
+            target.release(self._cache)
+            self._cache = None
 
     def masked(self, target: TargetModel) -> torch.Tensor:
         if self._masked is None:
@@ -136,15 +170,11 @@ class Session:
 
     def trim_cache(self, target: TargetModel, length: int) -> int:
         """Drop cached tokens past `length` (engine thread); returns how many are left."""
-        if self._cache is None:
-            return 0
-        if self._cache.length > length:
+        if self._cache is not None and self._cache.length > length:
             target.rollback(self._cache, length)
-        return self._cache.length
+        return self.cached
 
     def close(self, target: TargetModel) -> None:
         """Give the cache back for good (engine thread)."""
         self._closed = True
-        if self._cache is not None:
-            target.release(self._cache)
-            self._cache = None
+        self.drop_cache(target)

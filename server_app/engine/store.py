@@ -27,6 +27,7 @@ class Held:
         stream: number of the newest token stream; an older one ends.
         turn: held by whatever reads or changes the session, since a stream goes on beside
             the numbered requests.
+        gone: it was closed or evicted.
     """
 
     session: Session
@@ -37,6 +38,7 @@ class Held:
     busy: int = 0
     stream: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gone: bool = False
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -83,6 +85,26 @@ class SessionStore:
 
     def find(self, owner: str, session_id: str) -> Held | None:
         return self._held.get((owner, session_id))
+
+    def count(self, owner: str) -> int:
+        """Sessions of an owner."""
+        return sum(name == owner for name, _ in self._held)
+
+    def discard(self, held: Held) -> None:
+        """Drop this very session, if it is still held."""
+        for key, other in self._held.items():
+            if other is held:
+                del self._held[key]
+                return
+
+    def idle_of(self, owner: str, seconds: float) -> Held | None:
+        """Take out the owner's session that was not used for longest, if that is so long."""
+        for key, held in self._held.items():
+            if key[0] == owner and held.busy == 0:
+                if time.monotonic() - held.used < seconds:
+                    return None
+                return self._held.pop(key)
+        return None
 
     def add(self, owner: str, session_id: str, held: Held) -> list[Held]:
         """Add a session; returns those evicted for it.

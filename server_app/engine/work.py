@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
+from edge_sdk.errors import CosdError
 from edge_sdk.wire import Finish, Verdict, Verify
 from server_app.engine.session import Session
 from server_app.methods.base import Proposal, Settlement
@@ -15,25 +16,57 @@ from server_app.methods.rows import Rows
 from server_app.target.model import Chunk, TargetModel
 
 
-class Work(ABC):
-    """Tokens of one session to be fed, and what to do with their logits.
+def _always() -> bool:
+    return True
 
-    Runs on the engine thread. `chunk` is asked for until `done`; after each pass `take`
-    gets that chunk's logits.
+
+class Work(ABC):
+    """Tokens of one session to be fed, and what to do with their logits. Runs on the engine
+    thread.
+
+    Until `judge` begins, the session's text does not change for good: `undo` takes back what
+    was prepared, so that a work can be dropped between two passes.
+
+    Args:
+        wanted: whether somebody still waits for it; asked before every step.
+
+    Attributes:
+        done: nothing is left to do.
+        error: what it failed on.
+        spoiled: it failed after the session had begun to change.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, wanted: Callable[[], bool] = _always) -> None:
         self.session = session
-        self.started = False
+        self.wanted = wanted
+        self.begun = False
         self.done = False
+        self.error: CosdError | None = None
+        self.spoiled = False
 
     @abstractmethod
-    def chunk(self, target: TargetModel, budget: int) -> Chunk:
-        """The next tokens to feed, at most `budget` of them unless logits are wanted."""
+    def left(self) -> int:
+        """Tokens that are still to be fed."""
 
     @abstractmethod
-    def take(self, target: TargetModel, logits: torch.Tensor) -> None:
-        """Use the logits [rows, V] of the last chunk."""
+    def chunk(self, target: TargetModel, budget: int) -> Chunk | None:
+        """The next tokens to feed, at most `budget` of them unless logits are wanted; None if
+        there is nothing to feed. May be asked for again if the pass did not happen."""
+
+    def rows(self, target: TargetModel, logits: torch.Tensor) -> Rows | None:
+        """Laws of the logits [rows, V] of the last chunk; None if they are not asked for."""
+        return None
+
+    @abstractmethod
+    def judge(self, target: TargetModel, rows: Rows | None) -> None:
+        """Use the rows of the last chunk. Sets `done` after the last one."""
+
+    def undo(self, target: TargetModel) -> None:
+        """Leave the session as it was before the first chunk, but for a longer cache."""
+        return
+
+    def fail(self, error: CosdError) -> None:
+        self.error = error
 
 
 def _missing(session: Session, target: TargetModel, tokens: int) -> list[int]:
@@ -47,50 +80,72 @@ def _missing(session: Session, target: TargetModel, tokens: int) -> list[int]:
 class Prefill(Work):
     """Fill the cache with all but the last token of prompt and text."""
 
-    def chunk(self, target: TargetModel, budget: int) -> Chunk:
-        self.started = True
-        missing = _missing(self.session, target, self.session.length - 1)
-        self.done = len(missing) <= budget
-        return Chunk(self.session.cache(target), missing[:budget], 0)
+    def left(self) -> int:
+        return max(0, self.session.length - 1 - self.session.cached)
 
-    def take(self, target: TargetModel, logits: torch.Tensor) -> None:
-        return None
+    def chunk(self, target: TargetModel, budget: int) -> Chunk | None:
+        missing = _missing(self.session, target, self.session.length - 1)
+        if not missing:
+            return None
+        return Chunk(self.session.cache(target), missing[: max(budget, 1)], 0)
+
+    def judge(self, target: TargetModel, rows: Rows | None) -> None:
+        self.done = self.left() == 0
 
 
 class VerifyWork(Work):
-    """Verify one block and settle one more token."""
+    """Verify one block and settle one more token.
+
+    Attributes:
+        verdict: the outcome, once done.
+        full: the block was accepted whole and the text goes on.
+        examined: drafted tokens that were looked at.
+        drafted: tokens of the block.
+    """
 
     def __init__(
-        self, session: Session, verify: Verify, proposal: Proposal, kept: Sequence[int] = ()
+        self,
+        session: Session,
+        verify: Verify,
+        proposal: Proposal,
+        kept: Sequence[int] = (),
+        *,
+        wanted: Callable[[], bool] = _always,
     ) -> None:
-        super().__init__(session)
+        super().__init__(session, wanted)
         self._verify = verify
         self._kept = kept
         self._proposal = proposal
         self._tokens: Sequence[int] = ()
+        self._before = 0
+        self._last_chunk = False
         self.verdict: Verdict | None = None
         self.full = False
+        self.examined = 0
         self.seconds = 0.0
         self._begin = 0.0
 
-    def chunk(self, target: TargetModel, budget: int) -> Chunk:
+    @property
+    def drafted(self) -> int:
+        return len(self._proposal.tokens)
+
+    def left(self) -> int:
         session = self.session
-        if not self.started:
-            self.started = True
-            self._begin = time.perf_counter()
-            session.half.forget()
-            session.asked = 0
-            if self._verify.settled is not None:
-                session.commit(self._verify.settled)
-            for token in self._kept:
-                session.commit(token)
-            if session.finish(target) == Finish.NONE:
-                self._tokens = self._proposal.tokens[: session.room(target.context)]
+        new = 0 if self.begun else (self._verify.settled is not None) + len(self._kept)
+        return max(1, session.length + new - session.cached) + len(self._proposal.tokens)
+
+    def chunk(self, target: TargetModel, budget: int) -> Chunk | None:
+        session = self.session
+        if not self.begun:
+            self._start(target)
+        if session.finish(target) != Finish.NONE:
+            self._last_chunk = True
+            return None
         missing = _missing(session, target, session.length - 1)
         missing.append(session.last_token)
-        if len(missing) > max(budget, 1):
+        self._last_chunk = len(missing) <= max(budget, 1)
+        if not self._last_chunk:
             return Chunk(session.cache(target), missing[:budget], 0)
-        self.done = True
         rows = len(self._tokens) + (0 if self._verify.more and self._tokens else 1)
         fed = [*missing, *self._tokens]
         if self._verify.more and self._tokens:
@@ -98,52 +153,91 @@ class VerifyWork(Work):
             fed.pop()
         return Chunk(session.cache(target), fed, rows)
 
-    def take(self, target: TargetModel, logits: torch.Tensor) -> None:
-        if not self.done:
-            return
-        session, half = self.session, self.session.half
+    def _start(self, target: TargetModel) -> None:
+        session = self.session
+        self._begin = time.perf_counter()
+        self._before = len(session.generated)
+        self.begun = True
+        if self._verify.settled is not None:
+            session.commit(self._verify.settled)
+        for token in self._kept:
+            session.commit(token)
+        if session.finish(target) == Finish.NONE:
+            self._tokens = self._proposal.tokens[: session.room(target.context)]
+
+    def undo(self, target: TargetModel) -> None:
+        if self.begun and not self.done:
+            self.begun = False
+            del self.session.generated[self._before :]
+            self.session.trim_cache(target, self.session.length)
+
+    def rows(self, target: TargetModel, logits: torch.Tensor) -> Rows | None:
+        if not self._last_chunk:
+            return None
+        session = self.session
         sampling = session.generation.sampling
-        rows = Rows(
+        return Rows(
             logits,
             sampling,
             session.masked(target),
             seen=session.tokens_from(0, session.length) if sampling.repetition_penalty != 1 else (),
             drafted=self._tokens,
         )
+
+    def judge(self, target: TargetModel, rows: Rows | None) -> None:
+        if not self._last_chunk:
+            return
+        session, half = self.session, self.session.half
+        self.spoiled = True
+        half.forget()
+        session.asked = 0
         base = len(session.generated)
         accepted = 0
-        for index, token in enumerate(self._tokens):
-            if not half.accepts(rows, index, self._proposal, position=base + index):
-                break
-            accepted += 1
-            session.commit(token)
-            if session.finish(target) != Finish.NONE:
-                break
         settlement = Settlement()
-        if session.finish(target) == Finish.NONE:
-            position = base + accepted
-            if accepted < len(self._tokens):
-                pair = session.pair
-                if pair is None:
-                    raise ValueError("drafted tokens without a pair")
-                settlement = half.reject(rows, accepted, self._proposal, pair, position=position)
-            elif not (self._verify.more and self._tokens):
-                settlement = Settlement(token=half.settle(rows, accepted, position=position))
-            if settlement.token is not None:
-                session.commit(settlement.token)
+        if rows is not None:
+            accepted = self._accepted(target, rows)
+            if session.finish(target) == Finish.NONE:
+                settlement = self._settlement(rows, accepted, base + accepted)
+        if settlement.token is not None:
+            session.commit(settlement.token)
         session.awaits_device = settlement.rejection is not None
+        finish = session.finish(target)
         # A block cut short by the end of the text cannot be the parent of another.
-        self.full = accepted == len(self._proposal.tokens) and session.finish(target) == Finish.NONE
+        self.full = accepted == len(self._proposal.tokens) and finish == Finish.NONE
+        refused = accepted < len(self._tokens) and settlement != Settlement()
+        self.examined = accepted + refused
         self.verdict = Verdict(
             sequence=self._verify.sequence,
             accepted=accepted,
             settled=settlement.token,
-            finish=int(session.finish(target)),
+            finish=int(finish),
             rejection=settlement.rejection,
             state=half.state,
             nll=half.take_nll(),
         )
-        held = session.length - 1
-        if session.cache(target).length > held:
-            target.rollback(session.cache(target), held)
+        session.trim_cache(target, session.length - 1)
         self.seconds = time.perf_counter() - self._begin
+        self.done = True
+        self.spoiled = False
+
+    def _accepted(self, target: TargetModel, rows: Rows) -> int:
+        """Commit the accepted drafts; returns how many there are."""
+        session, half = self.session, self.session.half
+        base = len(session.generated)
+        for index, token in enumerate(self._tokens):
+            if not half.accepts(rows, index, self._proposal, position=base + index):
+                return index
+            session.commit(token)
+            if session.finish(target) != Finish.NONE:
+                return index + 1
+        return len(self._tokens)
+
+    def _settlement(self, rows: Rows, accepted: int, position: int) -> Settlement:
+        session, half = self.session, self.session.half
+        if accepted < len(self._tokens):
+            if session.pair is None:
+                raise ValueError("drafted tokens without a pair")
+            return half.reject(rows, accepted, self._proposal, session.pair, position=position)
+        if self._verify.more and self._tokens:
+            return Settlement()
+        return Settlement(token=half.settle(rows, accepted, position=position))

@@ -44,15 +44,16 @@ from edge_sdk.wire import (
     encode,
 )
 from edge_sdk.wire.limits import MAX_REPLY_BODY, MAX_ROUND_BODY
+from server_app.engine.engine import Engine
 from server_app.engine.work import Work
 from server_app.host import Host
-from server_app.target.model import Chunk, TargetModel
+from server_app.target.model import Chunk
 from server_app.target.toy import ToyTarget
 
 SEED = 11
 
 
-class Pruned(Exception):
+class Pruned(BaseException):
     """The path has less weight than matters."""
 
 
@@ -126,18 +127,14 @@ class ForkCoins:
             yield self.categorical(key, weights)
 
 
-class InlineEngine:
+class InlineEngine(Engine):
     """The engine without its thread: works are carried out where they are handed in."""
-
-    def __init__(self, target: TargetModel) -> None:
-        self.target = target
 
     async def run(self, work: Work) -> None:
         while not work.done:
-            chunk = work.chunk(self.target, 512)
-            if chunk.token_ids:
-                (logits,) = self.target.forward([chunk])
-                work.take(self.target, logits)
+            self.runner.step([(work, 512)])
+            if work.error is not None:
+                raise work.error
 
     async def call(self, action: Callable[[], Any]) -> Any:
         return action()
@@ -406,7 +403,7 @@ async def _one_run(
 
 def _host(fork: Fork, target: ToyTarget, alignment: Alignment) -> Host:
     host = Host(
-        InlineEngine(target),  # type: ignore[arg-type]
+        InlineEngine(target),
         coins=lambda seed: ForkCoins(fork, Side.SERVER),
     )
     host.register_pair(

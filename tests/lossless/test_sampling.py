@@ -79,7 +79,7 @@ async def texts(
 ) -> Counter[tuple[int, ...]]:
     """Texts of seeds 0, 1, ... through both halves, the codec and the host."""
     target = ToyTarget.from_laws(case.target_vocabulary, case.target_laws)
-    host = Host(InlineEngine(target))  # type: ignore[arg-type]
+    host = Host(InlineEngine(target))
     pair = Alignment.between(target=case.target_vocabulary, draft=case.draft_vocabulary, minimum=1)
     host.register_pair(RegisterPair(pair.target_fingerprint, pair.bitmap))
     draft = ToyDraft.from_laws(case.draft_vocabulary, case.draft_laws)

@@ -8,7 +8,7 @@ import pytest
 
 from edge_sdk.errors import SequenceConflict, SequenceGap
 from server_app.engine import ledger as module
-from server_app.engine.ledger import Ledger
+from server_app.engine.ledger import Ledger, Numbered
 
 
 class Counted:
@@ -18,7 +18,7 @@ class Counted:
         self.reply = reply
         self.calls = 0
 
-    async def __call__(self) -> bytes:
+    async def __call__(self, numbered: Numbered) -> bytes:
         self.calls += 1
         await asyncio.sleep(0)
         return self.reply
@@ -46,9 +46,9 @@ async def test_requests_wait_for_those_before_them() -> None:
 
     def noted(number: int) -> Counted:
         class Noted(Counted):
-            async def __call__(self) -> bytes:
+            async def __call__(self, numbered: Numbered) -> bytes:
                 order.append(number)
-                return await super().__call__()
+                return await super().__call__(numbered)
 
         return Noted()
 
@@ -67,7 +67,7 @@ async def test_a_gap_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_failed_may_be_corrected() -> None:
-    async def fails() -> bytes:
+    async def fails(numbered: Numbered) -> bytes:
         raise ValueError("no")
 
     ledger, made = Ledger(), Counted()
@@ -100,3 +100,56 @@ async def test_replies_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -
     await ledger.once(6, b"6", big)
     assert await ledger.once(6, b"6", big) == bytes(1000)
     assert big.calls == 1
+
+
+async def test_one_that_takes_long_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GAP_SECONDS", 0.02)
+
+    async def slow(numbered: Numbered) -> bytes:
+        await asyncio.sleep(0.1)
+        return b"slow"
+
+    ledger, made = Ledger(), Counted()
+    assert await asyncio.gather(ledger.once(0, b"x", slow), ledger.once(1, b"y", made)) == [
+        b"slow",
+        b"reply",
+    ]
+
+
+async def test_those_behind_one_that_failed_do_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "GAP_SECONDS", 0.02)
+
+    async def fails(numbered: Numbered) -> bytes:
+        raise ValueError("no")
+
+    ledger, made = Ledger(), Counted()
+    results = await asyncio.gather(
+        ledger.once(0, b"x", fails), ledger.once(1, b"y", made), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [ValueError, SequenceGap]
+
+
+async def test_a_request_is_wanted_while_somebody_waits() -> None:
+    seen: list[Numbered] = []
+    go = asyncio.Event()
+
+    async def waits(numbered: Numbered) -> bytes:
+        seen.append(numbered)
+        await go.wait()
+        return b"reply"
+
+    ledger = Ledger()
+    first = asyncio.create_task(ledger.once(0, b"x", waits))
+    await asyncio.sleep(0.01)
+    assert seen[0].wanted()
+    first.cancel()
+    await asyncio.sleep(0.01)
+    assert not seen[0].wanted()
+    second = asyncio.create_task(ledger.once(0, b"x", waits))
+    await asyncio.sleep(0.01)
+    assert seen[0].wanted()
+    go.set()
+    assert await second == b"reply"
+    assert len(seen) == 1
