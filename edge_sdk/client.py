@@ -34,9 +34,13 @@ class EdgeClient(Connection):
         base_url: address of the server.
         draft: a draft model, or the folder of an exported one; None for `autoregressive` only.
             A model that was passed in is not closed with the client.
-        api_key: bearer key of the server.
+        api_key: bearer key of the server, or an async function that returns it.
         timeouts, retry: how long to wait and when to try again.
         verify: TLS verification; an `ssl.SSLContext` for own authorities.
+        ca_file: PEM file of the authorities to trust instead of the public ones.
+        transport: "auto" sends a text's rounds over a WebSocket where that works and over HTTP
+            where not; "http" and "websocket" leave no choice. With an `http_client`, "auto" is
+            "http".
         http_client: an `httpx.AsyncClient` to use; it is not closed.
         cache: folder for byte tables of targets; "home", the default, is one in `COSD_HOME`;
             None keeps nothing on disk.

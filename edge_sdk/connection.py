@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind, shown
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
@@ -25,7 +26,7 @@ from edge_sdk.draft.model import DraftModel
 from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.home import cosd_home
 from edge_sdk.peer import Card, fetch_vocabulary, register
-from edge_sdk.transport import HttpTransport
+from edge_sdk.transport import Transport, TransportName, transport_named
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.waiting import Retry, Timeouts
 
@@ -68,10 +69,12 @@ class Connection:
         base_url: str,
         *,
         draft: DraftModel | Path | str | None = None,
-        api_key: str | None = None,
+        api_key: ApiKey | None = None,
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
         verify: ssl.SSLContext | bool = True,
+        ca_file: Path | str | None = None,
+        transport: TransportName = "auto",
         http_client: httpx.AsyncClient | None = None,
         cache: Path | str | None = "home",
     ) -> None:
@@ -86,12 +89,14 @@ class Connection:
                 f"cache is {shown(cache)} ({kind(cache)}); give a folder, or None for no cache",
                 field="cache",
             )
-        self.transport = HttpTransport(
+        self.transport: Transport = transport_named(
+            transport,
             base_url,
             api_key=api_key,
             timeouts=timeouts,
             retry=retry,
             verify=verify,
+            ca_file=ca_file,
             client=http_client,
         )
         self.retry = retry or Retry()

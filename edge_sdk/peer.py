@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from edge_sdk.errors import CosdError, ProtocolError
-from edge_sdk.transport import HttpTransport
+from edge_sdk.transport import Transport
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import PROTOCOL_VERSION, RegisterPair
 
@@ -62,7 +62,7 @@ class Card:
 
 
 async def fetch_vocabulary(
-    transport: HttpTransport, fingerprint: str, cache: Path | None
+    transport: Transport, fingerprint: str, cache: Path | None
 ) -> Vocabulary:
     """The target's vocabulary, from the cache folder if it was fetched before.
 
@@ -84,7 +84,7 @@ async def fetch_vocabulary(
     return vocabulary
 
 
-async def register(transport: HttpTransport, alignment: Alignment) -> None:
+async def register(transport: Transport, alignment: Alignment) -> None:
     """Tell the server V_C.
 
     Raises:

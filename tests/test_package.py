@@ -22,7 +22,9 @@ ROOMS = ("edge_sdk", "server_app", "export", "bench", "android_demo")
 HEAVY = frozenset(
     {"fastapi", "pydantic", "pydantic_settings", "starlette", "torch", "transformers"}
 )
-DEVICE = frozenset({"httpx", "msgpack", "numpy", "onnxruntime", "sniffio", "tokenizers"})
+DEVICE = frozenset(
+    {"httpx", "msgpack", "numpy", "onnxruntime", "sniffio", "tokenizers", "websockets"}
+)
 CLI = frozenset({"rich", "typer"})
 EMPTY_NAMES = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
 

@@ -26,11 +26,23 @@ from edge_sdk.wire import (
 from server_app.auth import owner_of
 from server_app.host import Host
 from server_app.routes import body
+from server_app.routes.gone import while_connected
 
 router = APIRouter(prefix="/v1")
 Owner = Annotated[str, Depends(owner_of)]
 
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def checked_session_id(session_id: str) -> str:
+    """Raises:
+    InvalidRequest: it cannot be one.
+    """
+    if not _SESSION_ID.fullmatch(session_id):
+        raise InvalidRequest(
+            "a session id is 128 random bits as 32 lower-case hex digits", field="session_id"
+        )
+    return session_id
 
 
 # Dependencies are coroutines, since FastAPI takes plain functions to a thread and back.
@@ -40,11 +52,7 @@ async def _host(request: Request) -> Host:
 
 
 async def _session(session_id: str) -> str:
-    if not _SESSION_ID.fullmatch(session_id):
-        raise InvalidRequest(
-            "a session id is 128 random bits as 32 lower-case hex digits", field="session_id"
-        )
-    return session_id
+    return checked_session_id(session_id)
 
 
 HostOf = Annotated[Host, Depends(_host)]
@@ -69,7 +77,8 @@ async def open_session(
 async def verify(request: Request, owner: Owner, host: HostOf, session_id: SessionId) -> Response:
     limit = host.round_limit(owner, session_id)
     message, data = await body.read(request, Verify, limit)
-    reply, seconds = await host.verify(owner, session_id, message, data)
+    judged = host.verify(owner, session_id, message, data)
+    reply, seconds = await while_connected(request, judged)
     return body.write(reply, {"server-timing": f"verify;dur={seconds * 1000:.3f}"})
 
 

@@ -24,6 +24,7 @@ from edge_sdk.vocab import Vocabulary
 from server_app.app import create_app
 from server_app.settings import Settings
 from server_app.target.toy import ToyTarget
+from server_app.websocket_options import UVICORN_OPTIONS
 
 WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ", b", ")
 OTHER_WORDS = (b" th", b" an", b" of", b"and", b"ing", b"\xc3", b"\xff\xfe")
@@ -122,7 +123,11 @@ class Serving:
         listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(
-            self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1
+            self.app,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+            **UVICORN_OPTIONS,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
