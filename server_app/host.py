@@ -113,15 +113,19 @@ class Host:
         """Sessions held."""
         return len(self._sessions)
 
-    async def declare(self, prompts: Sequence[str]) -> None:
+    def active_sessions(self, seconds: float) -> int:
+        """Sessions with a request in progress, or used in the last `seconds`."""
+        return self._sessions.active(seconds)
+
+    async def declare(self, prompts: Sequence[Prompt]) -> None:
         """Compute prompts whose beginnings every key may share, and keep them.
 
         Raises:
-            EmptyPrompt, PromptTooLong: see the message.
+            EmptyPrompt, PromptTooLong, NoChatTemplate: see the message.
             ServerUnavailable: the cache is too small for them.
         """
-        for text in prompts:
-            ids = await prompt_ids(Prompt(text=text), self.target)
+        for prompt in prompts:
+            ids = await prompt_ids(prompt, self.target)
             generation = Generation("autoregressive", Sampling(), max_tokens=1, seed=0)
             # One token more, since the last one of a prompt is not computed in advance.
             session = Session(
