@@ -1,0 +1,177 @@
+"""How far a draft is likely to be accepted, learnt from verdicts."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_sdk.adapt.model import DEPTH
+
+_PRIOR: Final = 0.65  # acceptance before anything is known: the pairs of docs/methods.md
+_PRIOR_WEIGHT: Final = 4.0
+_BUCKET_WEIGHT: Final = 25.0  # examined tokens before a depth is believed against all depths
+_EDGES: Final = (1, 2, 3, 5, 9, 17)  # first depth of each bucket
+_MEMORY: Final = 400.0  # examined tokens until the weight of one has fallen to 1/e
+_RECENT: Final = 18.0  # the same for what just happened
+_ALARM: Final = 9.0  # nats of evidence between the two after which the longer memory is dropped
+_CAP: Final = 0.995  # no run of luck makes a chance of acceptance higher
+_CEILING: Final = 0.98  # acceptance that no text is hoped to exceed for long
+_OPTIMISM: Final = 2.0  # standard deviations, while little is known
+_OPTIMISM_WEIGHT: Final = 25.0  # examined tokens up to which that is so
+
+
+class Acceptance:
+    """Chances that drafted tokens are accepted, by depth.
+
+    The depth of a token is its number since the last settled one. Given that all before it were
+    accepted it is accepted with h(depth); texts have easy and hard stretches, so h rises with
+    depth though one token is like another. Depths are in buckets, and each bucket has a Beta
+    posterior whose prior is the mean over all depths, which has one itself: few samples move
+    nothing far.
+
+    The past fades with each examined token. Where the last handful contradicts the rest, the rest
+    is dropped: the text has changed. The test is the likelihood ratio of the handful's own mean r
+    against the longer mean a, n KL(r, a) nats for n tokens, which unlike a count of standard
+    deviations is not alarmed by a second bad token at a = 0.95.
+    """
+
+    def __init__(self) -> None:
+        self._examined = np.zeros(len(_EDGES))
+        self._accepted = np.zeros(len(_EDGES))
+        self._recent_examined = self._recent_accepted = self._recent_squares = 0.0
+        depths = np.arange(1, DEPTH + 1)
+        self._bucket_of = np.searchsorted(np.array(_EDGES), depths, side="right") - 1
+        self._depth = 0
+
+    @property
+    def weight(self) -> float:
+        """Examined tokens that the estimate stands on, faded ones in part."""
+        return float(self._examined.sum())
+
+    @property
+    def mean(self) -> float:
+        """Chance of acceptance of any examined token."""
+        examined = self.weight + _PRIOR_WEIGHT
+        return (float(self._accepted.sum()) + _PRIOR * _PRIOR_WEIGHT) / examined
+
+    def verdict(self, *, examined: int, accepted: int, settled: bool) -> bool:
+        """Take in a verdict on the block that follows the one before; True if the text seems to
+        have changed."""
+        fade, recent = math.exp(-examined / _MEMORY), math.exp(-examined / _RECENT)
+        self._examined *= fade
+        self._accepted *= fade
+        self._recent_examined *= recent
+        self._recent_accepted *= recent
+        self._recent_squares *= recent**2
+        for index in range(examined):
+            bucket = bisect_right(_EDGES, self._depth + index + 1) - 1
+            self._examined[bucket] += 1
+            self._accepted[bucket] += index < accepted
+        self._recent_examined += examined
+        self._recent_accepted += accepted
+        self._recent_squares += examined
+        self._depth = 0 if settled else self._depth + accepted
+        return self._changed()
+
+    def streamed(self, tokens: int) -> None:
+        """The text went on by so many tokens without a draft: what was known of it fades."""
+        fade = math.exp(-tokens / (4 * _MEMORY))
+        self._examined *= fade
+        self._accepted *= fade
+        self._depth = 0
+
+    def ceiling(self) -> NDArray[np.float64]:
+        """`survival` of a draft that is nearly always accepted."""
+        return np.power(_CEILING, np.arange(DEPTH + 1, dtype=np.float64))
+
+    def survival(self, *, hopeful: bool = False) -> NDArray[np.float64]:
+        """S(0) = 1, S(1), ... as `edge_sdk.adapt.model` wants it, [DEPTH + 1].
+
+        Args:
+            hopeful: as good as it may well be, while little is known: that much better by
+                odds, at every depth.
+        """
+        mean = self.mean
+        hazards = (self._accepted + _BUCKET_WEIGHT * mean) / (self._examined + _BUCKET_WEIGHT)
+        if hopeful:
+            weight = self.weight
+            spread = math.sqrt(mean * (1 - mean) / (weight + _PRIOR_WEIGHT))
+            least = min(1.0, _OPTIMISM_WEIGHT / max(weight, 1.0))
+            odds = math.exp(_OPTIMISM * least * spread / (mean * (1 - mean)))
+            hazards = odds * hazards / (1 - hazards + odds * hazards)
+        hazards = np.minimum(hazards, _CAP)
+        survival = np.ones(DEPTH + 1)
+        np.cumprod(hazards[self._bucket_of], out=survival[1:])
+        return survival
+
+    def _changed(self) -> bool:
+        if self.weight < 2 * _RECENT or not self._recent_squares:
+            return False
+        mean, recent = self.mean, self._recent_accepted / self._recent_examined
+        independent = self._recent_examined**2 / self._recent_squares
+        if independent * _divergence(recent, mean) < _ALARM:
+            return False
+        share = min(1.0, self._recent_examined / max(self.weight, 1.0))
+        self._examined *= share
+        self._accepted = self._examined * recent
+        return True
+
+
+def _divergence(r: float, a: float) -> float:
+    """KL divergence in nats of a coin of chance `a` from one of chance `r`."""
+    rest = 0.0 if r <= 0 else r * math.log(r / a)
+    return rest + (0.0 if r >= 1 else (1 - r) * math.log((1 - r) / (1 - a)))
+
+
+class Confidence:
+    """What the draft's own belief in a drawn token is worth: a calibration table.
+
+    Beliefs q(x) fall into bins by their odds; each bin has a Beta posterior of being accepted
+    whose prior is the overall acceptance, so that a draft which is sure of everything, or of
+    which little was seen, is taken at no more than its record.
+    """
+
+    _EDGES: Final = (0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85, 0.92, 0.97, 0.99)
+    _WEIGHT: Final = 12.0
+
+    def __init__(self) -> None:
+        self._examined = [0.0] * (len(self._EDGES) + 1)
+        self._accepted = [0.0] * (len(self._EDGES) + 1)
+
+    def verdict(self, confidences: Sequence[float], *, examined: int, accepted: int) -> None:
+        """Take in what became of drafted tokens."""
+        fade = math.exp(-examined / (4 * _MEMORY))
+        self._examined = [fade * value for value in self._examined]
+        self._accepted = [fade * value for value in self._accepted]
+        for index, confidence in enumerate(confidences[:examined]):
+            bin_ = bisect_right(self._EDGES, confidence)
+            self._examined[bin_] += 1
+            self._accepted[bin_] += index < accepted
+
+    def chance(self, confidence: float, mean: float) -> float:
+        """Chance that a token of this belief is accepted, `mean` being that of any token."""
+        bin_ = bisect_right(self._EDGES, confidence)
+        examined, accepted = self._examined[bin_], self._accepted[bin_]
+        return (accepted + self._WEIGHT * mean) / (examined + self._WEIGHT)
+
+    @property
+    def telling(self) -> bool:
+        """Whether belief and acceptance go together: a chi-square test over the bins, at four
+        standard deviations of its law."""
+        examined = sum(self._examined)
+        if examined < 40:
+            return False
+        mean = sum(self._accepted) / examined
+        if not 0 < mean < 1:
+            return False
+        used = [
+            (n, k) for n, k in zip(self._examined, self._accepted, strict=True) if n * mean >= 1
+        ]
+        square = sum((k - n * mean) ** 2 / (n * mean * (1 - mean)) for n, k in used)
+        degrees = max(len(used) - 1, 1)
+        return square > degrees + 4 * math.sqrt(2 * degrees)
