@@ -100,11 +100,18 @@ def block(
 
 
 @contextlib.asynccontextmanager
-async def in_process(**options: Any) -> AsyncIterator[Raw]:
-    """A server without a socket."""
+async def in_process(
+    *, settings: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Raw]:
+    """A server without a socket.
+
+    Args:
+        settings: of the server.
+        options: of the toy target.
+    """
     target = toy_target(**options)
     keys = (SecretStr(KEY), SecretStr(OTHER_KEY))
-    app = create_app(target, Settings(api_keys=keys, target="toy:1"))
+    app = create_app(target, Settings(api_keys=keys, target="toy:1", **settings or {}))
     # An error that the app does not handle is raised here and fails the test.
     transport = httpx.ASGITransport(app=app)
     async with (
