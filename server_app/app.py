@@ -22,27 +22,29 @@ from server_app.observability.host_state import HostState
 from server_app.observability.metrics import Metrics
 from server_app.observability.observers import Observers
 from server_app.observability.requests import RequestLog
-from server_app.quotas import KeyLimits
 from server_app.openai import routes as openai_routes
 from server_app.openai.model_names import ModelNames
+from server_app.quotas import KeyLimits
 from server_app.routes import health, metrics, models, sessions
 from server_app.settings import Settings
+from server_app.shared_prompts import read_shared_prompts
 from server_app.target.model import TargetModel
 
 if TYPE_CHECKING:
     from server_app.observability.tracing import Tracing
 
 _SWEEP_SECONDS = 10.0
-_BATCH_TOKENS = {"cuda": 2048, "cpu": 512}
 
 
 def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI:
     """An app that verifies with `target`. Its lifespan starts and stops the engine.
 
     Raises:
-        InvalidRequest: a setting asks for a package that is not installed.
+        InvalidRequest: a setting asks for a package that is not installed, or the shared
+            prompts cannot be read.
     """
     settings = settings or Settings()
+    shared = read_shared_prompts(settings.shared_prompts)
     counted = Metrics(SERVER_HALVES)
     tracing = _tracing() if settings.telemetry else None
     observer: Observer = counted if tracing is None else Observers(counted, tracing)
@@ -53,6 +55,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
         engine.start()
         sweeper = asyncio.create_task(_sweep(app.state.host))
         try:
+            await app.state.host.declare(shared)
             yield
         finally:
             app.state.host.draining = app.state.host.closing = True
@@ -91,7 +94,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
 
 def _policy(settings: Settings, device: str) -> Policy:
     return Policy(
-        batch_tokens=settings.max_batch_tokens or _BATCH_TOKENS.get(device, _BATCH_TOKENS["cpu"]),
+        batch_tokens=settings.batch_tokens(device),
         prefill_chunk=settings.prefill_chunk,
         wait=settings.batch_wait_ms / 1000,
         queue=settings.queue_limit,

@@ -4,106 +4,54 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from pydantic import ValidationError
 
 from edge_sdk.errors import InvalidRequest, ServerUnavailable
 from edge_sdk.home import cosd_home
+from server_app.observability import logs
+from server_app.options import takes_settings
+from server_app.process import Process
+from server_app.settings import Settings
+from server_app.shared_prompts import read_shared_prompts
 
 if TYPE_CHECKING:
-    from server_app.settings import Settings
+    from fastapi import FastAPI
+
     from server_app.target.model import TargetModel
 
 log = logging.getLogger("server_app")
 
-_SHUTDOWN_SECONDS = 10
 
-
-def serve(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            help="Hugging Face folder, a name prepared with `cosd prepare`, or toy:SEED for a "
-            "small random model without weights.",
-            show_default="gemma3-270m",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port; 0 takes a free one.", show_default="8077")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda.", show_default="auto")
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, float32, bfloat16 or float16. float32 makes texts independent of how "
-            "many tokens a pass verifies; the others are faster.",
-            show_default="auto",
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads of the model; 0: all.", show_default="0")
-    ] = None,
-    chat_template: Annotated[
-        str | None,
-        typer.Option(
-            help="plain: render chats as text for a model without a template.",
-            show_default="model",
-        ),
-    ] = None,
-    max_sessions: Annotated[
-        int | None, typer.Option(help="Most sessions held.", show_default="256")
-    ] = None,
-    session_ttl: Annotated[
-        float | None, typer.Option(help="Seconds an idle session is kept.", show_default="1800")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
-    ] = None,
-) -> None:
+@takes_settings
+def serve(**given: Any) -> None:
     """Serve a target model that verifies drafts.
 
-    Every option is also an environment variable, e.g. COSD_PORT. Keys come only from the
-    environment: COSD_API_KEYS=key1,key2. Without keys anybody who reaches the port is served.
+    Every option is also an environment variable, e.g. COSD_PORT. Keys come only from there:
+    COSD_API_KEYS=key1,key2 are accepted from devices, COSD_METRICS_KEY opens /metrics. Without
+    keys anybody who reaches the port is served.
+
+    /health and /ready answer while the model loads. SIGTERM drains, Ctrl-C does not wait for
+    sessions, a second signal ends at once. docs/operate.md tells more.
 
     Example: `COSD_API_KEYS=secret cosd serve gemma3-270m --port 8077`
     """
-    given = {
-        "target": target,
-        "host": host,
-        "port": port,
-        "device": device,
-        "dtype": dtype,
-        "threads": threads,
-        "chat_template": chat_template,
-        "max_sessions": max_sessions,
-        "session_ttl": session_ttl,
-        "log_level": log_level,
-    }
     settings = _settings({name: value for name, value in given.items() if value is not None})
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
-    )
-    # It reports on itself at exit.
-    logging.getLogger("torch").setLevel(logging.WARNING)
+    logs.configure(settings.log_level, settings.log_format)
+    source = _source(settings.target)
+    read_shared_prompts(settings.shared_prompts)
+    if settings.telemetry:
+        from server_app.observability.tracing import export_spans
+
+        export_spans()
     with _bound(settings.host, settings.port) as listener:
-        model = _load(settings)
-        _announce(settings, model)
-        _run(settings, model, listener)
+        _run(settings, source, listener)
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    from pydantic import ValidationError
-
-    from server_app.settings import Settings
-
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -139,20 +87,28 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _load(settings: Settings) -> TargetModel:
+def _load(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
+    """Import torch, load the model and make the app; on a thread of its own."""
     import torch
 
+    from server_app.app import create_app
     from server_app.target.loading import load_target
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    return load_target(
-        _source(settings.target),
+    model = load_target(
+        source,
         device=settings.device,
         dtype=settings.dtype,
         chat_template=None if settings.chat_template == "model" else settings.chat_template,
-        progress=log.info,
+        progress=progress,
     )
+    _announce(settings, model)
+    app = create_app(model, settings)
+    if settings.warm_up:
+        progress("warming up")
+        model.warm_up()
+    return app
 
 
 def _source(target: str) -> str | Path:
@@ -196,29 +152,19 @@ def _announce(settings: Settings, model: TargetModel) -> None:
         )
 
 
-def _run(settings: Settings, model: TargetModel, listener: socket.socket) -> None:
-    import uvicorn
-
-    from server_app.app import create_app
-
-    log.info("warming up")
-    model.warm_up()
+def _run(settings: Settings, source: str | Path, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    log.info("listening on http://%s:%d", shown, port)
-    app = create_app(model, settings)
-
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            # Streams end now, so that waiting for open connections is short.
-            app.state.host.draining = True
-            super().handle_exit(sig, frame)
-
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=settings.keep_alive,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    process = Process(
+        lambda progress: _load(settings, source, progress),
+        on_ready=lambda: log.info("listening on %s", address),
+        keep_alive=settings.keep_alive,
+        drain_seconds=settings.drain_seconds,
     )
-    Server(config).run(sockets=[listener])
+    log.info("loading %s; %s/ready tells how far it is", settings.target, address)
+    process.run(sockets=[listener])
+    if process.boot.failure is not None:
+        raise process.boot.failure
+    log.info("ended")
+    if process.interrupted:
+        raise KeyboardInterrupt

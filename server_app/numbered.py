@@ -26,6 +26,7 @@ from server_app.engine.ledger import Numbered
 from server_app.engine.store import Held
 from server_app.engine.work import VerifyWork
 from server_app.methods.base import ServerHalf
+from server_app.observability.facts import current_facts
 from server_app.prompt_ids import prompt_ids
 
 CarryOut = Callable[[Numbered], Awaitable[bytes]]
@@ -83,7 +84,9 @@ class NumberedRequests:
             if work.verdict is None:
                 raise ServerFault("the engine returned without a verdict")
             spent = time.perf_counter() - begin
-            return encode(work.verdict)
+            verdict = work.verdict
+            current_facts().tokens += verdict.accepted + (verdict.settled is not None)
+            return encode(verdict)
 
         return await self._once(held, message.sequence, body, carry_out), spent
 

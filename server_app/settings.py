@@ -83,9 +83,10 @@ class Settings(BaseSettings):
         ge=0,
         le=86400,
     )
-    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(),
-        description="further names of the model, separated by commas, for OpenAI's clients",
+    model_aliases: Annotated[tuple[str, ...], NoDecode] = _knob(
+        NETWORK,
+        (),
+        "Further names of the model, separated by commas, for clients of OpenAI's API.",
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="accepted bearer keys, separated by commas; none: open to all"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -46,6 +47,11 @@ def current_request_id() -> str:
     return facts.request_id if facts is not None else ""
 
 
-def begin(facts: RequestFacts) -> None:
+@contextmanager
+def noting(facts: RequestFacts) -> Iterator[None]:
     """Make `facts` the current ones of this task and of those it starts."""
-    _current.set(facts)
+    token = _current.set(facts)
+    try:
+        yield
+    finally:
+        _current.reset(token)

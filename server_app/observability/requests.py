@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edge_sdk.errors import ServerFault
 from server_app import problems
-from server_app.observability.facts import RequestFacts, begin
+from server_app.observability.facts import RequestFacts, noting
 from server_app.observability.logs import log_facts
 from server_app.observability.metrics import Metrics
 
@@ -56,7 +56,6 @@ class RequestLog:
             request_id=given if _SANE_ID.fullmatch(given) else secrets.token_hex(8),
             count_error=self._metrics.error,
         )
-        begin(facts)
         websocket = scope["type"] == "websocket"
         verb = _WEBSOCKET if websocket else scope["method"]
         under_way = (
@@ -66,7 +65,7 @@ class RequestLog:
         reply = _Reply(send, facts)
         started = time.perf_counter()
         under_way.inc()
-        with span as made:
+        with noting(facts), span as made:
             try:
                 await self._app(scope, receive, reply.send)
             except Exception as error:
