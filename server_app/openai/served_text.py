@@ -109,7 +109,7 @@ class ServedText:
                         raise ServerFault("the engine's stream ended before the text was complete")
                     reopened = waited = 0
                 except SessionLost:
-                    self._session_id = ""
+                    await self._close()
                     reopened = reopened + 1 if self.tokens == before else 1
                     if reopened > MAX_REOPENS:
                         raise

@@ -79,9 +79,26 @@ def test_default_length(client: openai.OpenAI) -> None:
 
 def test_fields_that_are_null_or_neutral_are_as_left_out(client: openai.OpenAI) -> None:
     nulls = dict.fromkeys(
-        ("best_of", "echo", "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "n")
-        + ("presence_penalty", "stop", "stream", "stream_options", "suffix", "temperature")
-        + ("top_p", "user", "top_k", "min_p", "repetition_penalty")
+        [
+            "best_of",
+            "echo",
+            "frequency_penalty",
+            "logit_bias",
+            "logprobs",
+            "max_tokens",
+            "min_p",
+            "n",
+            "presence_penalty",
+            "repetition_penalty",
+            "stop",
+            "stream",
+            "stream_options",
+            "suffix",
+            "temperature",
+            "top_k",
+            "top_p",
+            "user",
+        ]
     )
     plain = client.completions.create(model=MODEL, prompt=PROMPT, seed=5)
     null = client.completions.create(model=MODEL, prompt=PROMPT, seed=5, extra_body=nulls)
