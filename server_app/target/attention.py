@@ -1,27 +1,26 @@
-"""Attention of one pass over the slot pool.
+"""Attention of one pass over a paged cache.
 
 Stock Hugging Face models let a registered function do their attention and hand it the
-extra keyword arguments of `forward`. Ours takes the plan of the pass from there, stores
-the new keys and values in the pool and attends sequence by sequence over views of it:
-no cache object, no mask over the whole packed batch, no copy of what is held.
-A block table or a kernel for ragged batches would replace this module and `slots`.
+extra keyword arguments of `forward`. Ours takes the attention of the pass from there: no
+cache object, no mask over the whole packed batch.
 """
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from edge_sdk.errors import UnsupportedModel
-from server_app.target.slots import SlotPool
+from server_app.target.paged_cache import PagedCache
+from server_app.target.pages import PagedSequence
+from server_app.target.staging import Staging
 
-ATTENTION = "cosd_slots"
-PLAN = "slot_plan"  # keyword argument of a model's forward
+ATTENTION = "cosd_pages"
+PASS = "pass_attention"  # keyword argument of a model's forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +28,19 @@ class Segment:
     """New tokens of one sequence in a packed batch.
 
     Attributes:
+        sequence: whose pages are already there.
         row: their first row in the batch.
         rows: how many.
-        start: first slot of the sequence.
-        past: tokens of the sequence before them.
     """
 
+    sequence: PagedSequence
     row: int
     rows: int
-    start: int
-    past: int
+
+    @property
+    def past(self) -> int:
+        """Tokens of the sequence before them."""
+        return self.sequence.length
 
     @property
     def end(self) -> int:
@@ -46,25 +48,45 @@ class Segment:
         return self.past + self.rows
 
 
-class PassPlan:
-    """What the layers of one forward pass share.
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a segment sees in the layers of one window.
+
+    Attributes:
+        pages: numbers of the pages that hold it, in the order of the text.
+        skipped: tokens at their beginning that no new token sees.
+        past: tokens in them before the new ones.
+        keys: tokens in them in all.
+    """
+
+    pages: list[int]
+    skipped: int
+    past: int
+    keys: int
+
+
+class PassAttention(ABC):
+    """Attention of one pass: what its layers share.
+
+    Subclasses say how a layer attends. They put what they need on the device into `staging`
+    while they are made, and read it while the model runs.
 
     Args:
         segments: in the order of the packed batch.
-        windows: per layer its sliding window in tokens, None where it sees everything.
+        staging: sent before the model runs.
 
     Attributes:
         layers_done: layers that have attended so far.
     """
 
-    def __init__(
-        self, pool: SlotPool, segments: Sequence[Segment], windows: Sequence[int | None]
-    ) -> None:
-        self._pool = pool
-        self._segments = segments
-        self.windows = windows
-        self._masks: dict[tuple[int, int | None, int], torch.Tensor] = {}
+    def __init__(self, cache: PagedCache, segments: Sequence[Segment], staging: Staging) -> None:
+        self.cache = cache
+        self._staging = staging
         self.layers_done = 0
+        self._slots = [
+            staging.put(slot for segment in segments for slot in self._new_slots(segment, group))
+            for group in range(len(cache.groups))
+        ]
 
     def attend(
         self,
@@ -86,93 +108,48 @@ class PassPlan:
         Returns:
             [1, tokens, query heads, value head size].
         """
-        window = self.windows[layer]
+        slots = self._staging[self._slots[self.cache.group_of[layer]]]
         keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
-        outputs = []
-        for index, segment in enumerate(self._segments):
-            new = slice(segment.row, segment.row + segment.rows)
-            self._pool.write(layer, segment.start + segment.past, keys[new], values[new])
-            seen = 0 if window is None else max(0, segment.past - window + 1)
-            held_keys, held_values = self._pool.read(
-                layer, segment.start + seen, segment.start + segment.end
-            )
-            outputs.append(
-                self._segment(
-                    index,
-                    window,
-                    query[:, :, new],
-                    held_keys.transpose(0, 1)[None],
-                    held_values.transpose(0, 1)[None],
-                    scaling,
-                    softcap,
-                )
-            )
+        self.cache.write(layer, slots, keys, values)
+        out = self._attend(layer, query[0].transpose(0, 1), keys, values, scaling, softcap)
         self.layers_done += 1
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+        return out[None]
 
-    def _segment(
+    @abstractmethod
+    def _attend(
         self,
-        index: int,
-        window: int | None,
+        layer: int,
         query: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
         scaling: float,
         softcap: float | None,
     ) -> torch.Tensor:
-        segment = self._segments[index]
-        rows, heads, key_heads = segment.rows, query.shape[1], keys.shape[1]
-        fits = window is None or rows <= window
-        if softcap is None and segment.past == 0 and rows > 1 and fits:
-            out = scaled_dot_product_attention(
-                query, keys, values, is_causal=True, scale=scaling, enable_gqa=heads != key_heads
-            )
-            return out.transpose(1, 2)
-        # The query heads that share a key head become rows of it: nothing held is repeated.
-        groups = heads // key_heads
-        folded = query.reshape(1, key_heads, groups * rows, query.shape[3])
-        mask = None if rows == 1 else self._mask(index, window, groups, query)
-        if softcap is None:
-            out = scaled_dot_product_attention(folded, keys, values, mask, scale=scaling)
-        else:
-            out = _softcapped(folded, keys, values, mask, scaling, softcap)
-        return out.reshape(1, heads, rows, values.shape[3]).transpose(1, 2)
+        """[tokens, query heads, value head size] from the same of the new tokens; their keys
+        and values are in the cache as well."""
 
-    def _mask(
-        self, index: int, window: int | None, groups: int, like: torch.Tensor
-    ) -> torch.Tensor:
-        """Additive mask [groups * rows, keys in sight], made once a pass."""
-        made = self._masks.get((index, window, groups))
-        if made is None:
-            segment = self._segments[index]
-            seen = 0 if window is None else max(0, segment.past - window + 1)
-            row = torch.arange(segment.past, segment.end, device=like.device)[:, None]
-            column = torch.arange(seen, segment.end, device=like.device)[None]
-            hidden = column > row
-            if window is not None:
-                hidden |= row - column >= window
-            mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
-            made = mask.masked_fill_(hidden, -math.inf).repeat(groups, 1)
-            self._masks[(index, window, groups)] = made
-        return made
+    def _sight(self, segment: Segment, group: int) -> Sight:
+        """What the new tokens of a segment see."""
+        window, page = self.cache.groups[group].window, self.cache.page
+        table = segment.sequence.tables[group]
+        seen = 0 if window is None else max(0, segment.past - window + 1)
+        first, last = seen // page, -(-segment.end // page)
+        return Sight(
+            table.pages[first - table.first : last - table.first],
+            seen - first * page,
+            segment.past - first * page,
+            segment.end - first * page,
+        )
+
+    def _new_slots(self, segment: Segment, group: int) -> list[int]:
+        page, table = self.cache.page, segment.sequence.tables[group]
+        return [
+            table.pages[at // page - table.first] * page + at % page
+            for at in range(segment.past, segment.end)
+        ]
 
 
-def _softcapped(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    scaling: float,
-    softcap: float,
-) -> torch.Tensor:
-    """softmax(c tanh(q k / c) + mask) v (Gemma 2); no fused kernel has the cap."""
-    scores = torch.tanh(query @ keys.transpose(2, 3) * (scaling / softcap)) * softcap
-    if mask is not None:
-        scores = scores + mask
-    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype) @ values
-
-
-def attention_over_slots(
+def attention_over_pages(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -191,19 +168,19 @@ def attention_over_slots(
     Raises:
         UnsupportedModel: the model asks for something that this attention does not do.
     """
-    plan = arguments.get(PLAN)
+    current = arguments.get(PASS)
     layer = getattr(module, "layer_idx", None)
     name = type(module).__name__
-    if not isinstance(plan, PassPlan) or layer is None:
+    if not isinstance(current, PassAttention) or layer is None:
         raise UnsupportedModel(f"{name} does not pass its layer number and arguments on")
     if s_aux is not None or position_bias is not None:
         raise UnsupportedModel(f"{name} uses attention sinks or a position bias; not supported")
-    if sliding_window != plan.windows[layer]:
+    if sliding_window != current.cache.windows[layer]:
         raise UnsupportedModel(
             f"layer {layer} ({name}) has a window of {sliding_window} tokens where the "
-            f"configuration says {plan.windows[layer]}"
+            f"configuration says {current.cache.windows[layer]}"
         )
-    out = plan.attend(
+    out = current.attend(
         layer,
         query,
         key,
@@ -218,5 +195,5 @@ def register_attention() -> str:
     """Make the function known to transformers; returns the name for `attn_implementation`."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(ATTENTION, attention_over_slots)
+    AttentionInterface.register(ATTENTION, attention_over_pages)
     return ATTENTION

@@ -120,7 +120,7 @@ def check_weights(folder: Path) -> list[Path]:
 
 
 def open_model(folder: Path, config: PretrainedConfig, precision: Precision) -> PreTrainedModel:
-    """Load the weights, ready to run over the slot pool.
+    """Load the weights, ready to run over the paged cache.
 
     Raises:
         ModelFolderInvalid: weights are missing, of another shape, or cannot be read.

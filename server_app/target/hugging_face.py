@@ -15,7 +15,7 @@ from edge_sdk.chat import Message
 from edge_sdk.errors import InvalidRequest, PromptTooLong, UnsupportedModel
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
-from server_app.target.attention import PLAN, PassPlan, Segment
+from server_app.target.attention import PASS, Segment
 from server_app.target.checkpoint import (
     check_weights,
     layer_windows,
@@ -24,20 +24,23 @@ from server_app.target.checkpoint import (
     read_config,
 )
 from server_app.target.free_memory import free_bytes
+from server_app.target.grouped_attention import GroupedAttention
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
+from server_app.target.paged_cache import PAGE, PagedCache
+from server_app.target.pages import PagedSequence
 from server_app.target.precision import choose_precision
 from server_app.target.prompts import PromptText
 from server_app.target.self_check import check_against_stock
-from server_app.target.slots import SlotPool, SlotSequence
+from server_app.target.staging import Staging
 
 logger = logging.getLogger(__name__)
 
-_FIRST_LIMIT = 64  # slots, until the check has shown how many bytes a token takes
+_FIRST_LIMIT = 4 * PAGE  # tokens, until the check has shown how many bytes a token takes
 _CACHE_SHARE = 0.25  # of the memory that is free after loading
 
 
 class HuggingFaceTarget(TargetModel):
-    """A stock causal language model over a slot pool.
+    """A stock causal language model over a paged cache.
 
     Several sequences share a pass: their new tokens are packed into one row of the batch
     with explicit positions, and the output layer runs only for the rows that are asked for.
@@ -52,7 +55,7 @@ class HuggingFaceTarget(TargetModel):
         cache_bytes: most memory for keys and values; by default a quarter of what is free.
 
     Raises:
-        UnsupportedModel: a pass over the pool does not agree with the stock model.
+        UnsupportedModel: a pass over the cache does not agree with the stock model.
     """
 
     def __init__(
@@ -68,7 +71,6 @@ class HuggingFaceTarget(TargetModel):
         self._vocabulary = vocabulary
         self._prompts = prompts
         self._name = name
-        self._windows = layer_windows(model.config)
         self._context = _context(model)
         self._device = model.device
         self._dtype = model.dtype
@@ -77,12 +79,18 @@ class HuggingFaceTarget(TargetModel):
                 f"{type(model).__name__} cannot leave out rows of its output layer "
                 "(it has no logits_to_keep)"
             )
-        self._pool = SlotPool(len(self._windows), limit=_FIRST_LIMIT)
+        self._cache = PagedCache(layer_windows(model.config), limit=_FIRST_LIMIT)
         check_against_stock(self, self._model)
         memory = (
             int(free_bytes(self._device) * _CACHE_SHARE) if cache_bytes is None else cache_bytes
         )
-        self._pool.limit = max(_FIRST_LIMIT, memory // self._pool.bytes_per_slot)
+        self._cache.bound(memory)
+        if self._cache.limit < _FIRST_LIMIT:
+            raise InvalidRequest(
+                f"a cache of {memory} bytes holds {self._cache.limit} tokens of {name}; give it "
+                f"room for at least {_FIRST_LIMIT}",
+                field="cache_bytes",
+            )
 
     @classmethod
     def load(
@@ -136,7 +144,7 @@ class HuggingFaceTarget(TargetModel):
         target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
         progress(
             f"{label}: ready, {len(vocabulary)} tokens, context {target.context}, "
-            f"cache of at most {target._pool.limit} tokens"
+            f"cache of at most {target.cache_limit} tokens"
         )
         return target
 
@@ -166,11 +174,11 @@ class HuggingFaceTarget(TargetModel):
 
     @property
     def cache_limit(self) -> int:
-        return self._pool.limit
+        return self._cache.limit
 
     @property
     def cache_used(self) -> int:
-        return self._pool.used
+        return self._cache.used
 
     def encode(self, text: str) -> list[int]:
         return self._prompts.encode(text)
@@ -178,8 +186,8 @@ class HuggingFaceTarget(TargetModel):
     def render(self, messages: Sequence[Message]) -> list[int]:
         return self._prompts.render(messages)
 
-    def new_sequence(self) -> SlotSequence:
-        return self._pool.add()
+    def new_sequence(self) -> PagedSequence:
+        return self._cache.add()
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
@@ -196,38 +204,45 @@ class HuggingFaceTarget(TargetModel):
             return []
         ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
         try:
-            self._pool.reserve(ends)
+            self._cache.reserve(ends)
             logits = self._run(chunks, sequences)
-        except torch.OutOfMemoryError as error:
-            raise PoolFull(
-                f"{self._name} ran out of device memory on a pass of "
-                f"{sum(len(c.token_ids) for c in chunks)} tokens; close a session or lower the "
-                "cache size",
-                retry_after=1.0,
-            ) from error
+        except BaseException as error:
+            for sequence in sequences:
+                self._cache.settle(sequence, sequence.length)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise PoolFull(
+                    f"{self._name} ran out of device memory on a pass of "
+                    f"{sum(len(c.token_ids) for c in chunks)} tokens; close a session or lower "
+                    "the cache size",
+                    retry_after=1.0,
+                ) from error
+            raise
         for sequence, end in ends.items():
-            sequence.length = end
+            self._cache.settle(sequence, end)
         return list(torch.split(logits, [chunk.rows for chunk in chunks]))
 
-    @torch.inference_mode()
     def rollback(self, sequence: TargetSequence, length: int) -> None:
-        """Keep the first `length` tokens; nothing is computed again.
+        """See `TargetModel.rollback`.
 
         Raises:
             InvalidRequest: `length` is negative or above the present length, or the sequence
                 is not this model's or was released.
         """
-        self._pool.truncate(self._owned(sequence), length)
+        self._cache.truncate(self._owned(sequence), length)
 
-    @torch.inference_mode()
-    def fork(self, sequence: TargetSequence, length: int) -> SlotSequence:
-        return self._pool.fork(self._owned(sequence), length)
+    def fork(self, sequence: TargetSequence, length: int) -> PagedSequence:
+        """See `TargetModel.fork`.
+
+        Raises:
+            InvalidRequest: as for `rollback`.
+        """
+        return self._cache.fork(self._owned(sequence), length)
 
     def release(self, sequence: TargetSequence) -> None:
-        if isinstance(sequence, SlotSequence):
-            self._pool.remove(sequence)
+        if isinstance(sequence, PagedSequence):
+            self._cache.remove(sequence)
 
-    def _run(self, chunks: Sequence[Chunk], sequences: Sequence[SlotSequence]) -> torch.Tensor:
+    def _run(self, chunks: Sequence[Chunk], sequences: Sequence[PagedSequence]) -> torch.Tensor:
         """Logits [rows of all chunks, V]."""
         ids: list[int] = []
         positions: list[int] = []
@@ -235,35 +250,33 @@ class HuggingFaceTarget(TargetModel):
         segments: list[Segment] = []
         for chunk, sequence in zip(chunks, sequences, strict=True):
             past, count = sequence.length, len(chunk.token_ids)
-            segments.append(Segment(len(ids), count, sequence.start, past))
+            segments.append(Segment(sequence, len(ids), count))
             ids += chunk.token_ids
             positions += range(past, past + count)
             wanted += range(len(ids) - chunk.rows, len(ids))
-        plan = PassPlan(self._pool, segments, self._windows)
-        arguments = {
-            "input_ids": torch.tensor([ids], device=self._device),
-            "position_ids": torch.tensor([positions], device=self._device),
-            "use_cache": False,
-            PLAN: plan,
-        }
-        logits: torch.Tensor
-        if not wanted:
-            self._model.base_model(**arguments)
-            logits = torch.empty((0, len(self._vocabulary)), dtype=self._dtype, device=self._device)
-        else:
-            # NOTE: a gather, even for the last rows: what a count cuts out keeps the batch stride
-            # of the whole pass, on which bfloat16 products on a CPU take 50 times as long.
-            every = len(wanted) == len(ids)
-            keep = 0 if every else torch.tensor(wanted, device=self._device)
-            logits = self._model(**arguments, logits_to_keep=keep).logits[0]
-        if plan.layers_done != self._pool.layers:
+        staging = Staging(self._device)
+        numbers = [staging.put(values) for values in (ids, positions, wanted)]
+        attention = GroupedAttention(self._cache, segments, staging)
+        staging.send()
+        token_ids, places, rows = (staging[number] for number in numbers)
+        # NOTE: a gather, even for the last rows: what a count cuts out keeps the batch stride
+        # of the whole pass, on which bfloat16 products on a CPU take 50 times as long.
+        logits: torch.Tensor = self._model(
+            input_ids=token_ids[None],
+            position_ids=places[None],
+            use_cache=False,
+            logits_to_keep=0 if len(wanted) == len(ids) else rows,
+            **{PASS: attention},
+        ).logits[0]
+        layers = len(self._cache.windows)
+        if attention.layers_done != layers:
             raise UnsupportedModel(
-                f"{type(self._model).__name__} did its attention {plan.layers_done} times in "
-                f"{self._pool.layers} layers; it cannot run over the slot pool"
+                f"{type(self._model).__name__} did its attention {attention.layers_done} times "
+                f"in {layers} layers; it cannot run over a paged cache"
             )
         return logits
 
-    def _checked(self, chunks: Sequence[Chunk]) -> list[SlotSequence]:
+    def _checked(self, chunks: Sequence[Chunk]) -> list[PagedSequence]:
         sequences = [self._owned(chunk.sequence) for chunk in chunks]
         if len(set(sequences)) != len(sequences):
             raise InvalidRequest("a sequence is twice in one pass", field="chunks")
@@ -283,8 +296,8 @@ class HuggingFaceTarget(TargetModel):
                 )
         return sequences
 
-    def _owned(self, sequence: TargetSequence) -> SlotSequence:
-        if not isinstance(sequence, SlotSequence) or sequence not in self._pool:
+    def _owned(self, sequence: TargetSequence) -> PagedSequence:
+        if not isinstance(sequence, PagedSequence) or sequence not in self._cache:
             raise InvalidRequest(
                 f"the sequence was released, or is not one of {self._name}", field="sequence"
             )

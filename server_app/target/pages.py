@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.wire.limits import MAX_DRAFT
@@ -37,11 +37,24 @@ class LayerGroup:
 
 @dataclass(frozen=True, slots=True)
 class PageCopy:
-    """A page that has to be copied before a pass writes to it."""
+    """The first `tokens` tokens of a page, to be copied before a pass writes behind them."""
 
-    group: int
     source: int
     target: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What has to be done to the pages of a group before a pass.
+
+    Attributes:
+        fresh: pages that were taken and still hold what others left in them.
+        copies: into some of the fresh ones.
+    """
+
+    fresh: list[int] = field(default_factory=list)
+    copies: list[PageCopy] = field(default_factory=list)
 
 
 class PageTable:
@@ -126,17 +139,16 @@ class PageBook:
         slack: tokens by which a text can always be shortened without losing a window.
 
     Attributes:
-        limit: may be changed at any time.
+        groups, limit: may be changed at any time (the number and the windows of groups not).
     """
 
     def __init__(
         self, groups: Sequence[LayerGroup], *, page: int, limit: int, slack: int = 0
     ) -> None:
-        self.groups = tuple(groups)
+        self.groups = list(groups)
         self.page = page
         self.limit = limit
         self._slack = slack
-        self._token_cost = sum(group.cost for group in groups)
         self._pages = [_Pages() for _ in groups]
         self._sequences: set[PagedSequence] = set()
 
@@ -146,11 +158,17 @@ class PageBook:
     @property
     def used(self) -> int:
         """Tokens for which pages are taken, shared ones once; rounded up to whole pages."""
-        return math.ceil(self._cost([pages.used for pages in self._pages]) / self._token_cost)
+        return math.ceil(self.cost([pages.used for pages in self._pages]) / self.token_cost)
 
-    def highest(self, group: int) -> int:
-        """Pages that a store needs: one more than the highest number in use so far."""
-        return len(self._pages[group].uses)
+    @property
+    def token_cost(self) -> int:
+        """Memory of a token that all groups hold, in the unit of `LayerGroup.cost`."""
+        return sum(group.cost for group in self.groups)
+
+    def cost(self, pages: Sequence[int]) -> int:
+        """Memory of so many pages of every group, in the unit of `LayerGroup.cost`."""
+        counts = zip(self.groups, pages, strict=True)
+        return self.page * sum(group.cost * count for group, count in counts)
 
     def add(self) -> PagedSequence:
         """A new, empty text."""
@@ -164,28 +182,55 @@ class PageBook:
             self._sequences.remove(sequence)
             self._clear(sequence)
 
-    def reserve(self, needs: Mapping[PagedSequence, int]) -> list[PageCopy]:
+    def room(self, needs: Mapping[PagedSequence, int], *, packed: bool = False) -> list[int]:
+        """Pages that a store needs for every text to hold so many tokens in all, by group.
+
+        Args:
+            packed: after `renumber`.
+
+        Raises:
+            PoolFull: the limit does not allow it.
+        """
+        more = [0] * len(self.groups)
+        for sequence, need in needs.items():
+            for number, (_, pages, table) in enumerate(self._parts(sequence)):
+                more[number] += self._missing(table, need)
+                more[number] += self._shares_end(pages, sequence, table)
+        used = [pages.used + extra for pages, extra in zip(self._pages, more, strict=True)]
+        if self.cost(used) > self.limit * self.token_cost:
+            extra = math.ceil(self.cost(more) / self.token_cost)
+            raise PoolFull(
+                f"the cache holds {self.used} tokens of at most {self.limit} and the pass needs "
+                f"room for {extra} more; close a session or raise the cache size",
+                retry_after=1.0,
+            )
+        if packed:
+            return used
+        return [max(n, len(pages.uses)) for n, pages in zip(used, self._pages, strict=True)]
+
+    def reserve(self, needs: Mapping[PagedSequence, int]) -> list[Reservation]:
         """Take pages so that every text can hold so many tokens in all.
 
         Returns:
-            copies to be made before the pass.
+            what has to be done before the pass, by group.
 
         Raises:
             PoolFull: the limit does not allow it; nothing was changed.
         """
-        self._check_room(needs)
-        copies: list[PageCopy] = []
+        self.room(needs)
+        todo = [Reservation() for _ in self.groups]
         for sequence, need in needs.items():
-            for number, table in enumerate(sequence.tables):
-                pages = self._pages[number]
+            for (_, pages, table), work in zip(self._parts(sequence), todo, strict=True):
                 if self._shares_end(pages, sequence, table):
-                    copy = PageCopy(number, table.pages[-1], pages.take())
-                    pages.give_back([copy.source])
-                    table.pages[-1] = copy.target
-                    copies.append(copy)
-                missing = self._missing(table, need)
-                table.pages += [pages.take() for _ in range(missing)]
-        return copies
+                    source, target = table.pages[-1], pages.take()
+                    pages.give_back([source])
+                    table.pages[-1] = target
+                    work.fresh.append(target)
+                    work.copies.append(PageCopy(source, target, sequence.length % self.page))
+                taken = [pages.take() for _ in range(self._missing(table, need))]
+                table.pages += taken
+                work.fresh += taken
+        return todo
 
     def settle(self, sequence: PagedSequence, length: int) -> None:
         """The text now holds `length` tokens: give back what is past them, and what every
@@ -248,21 +293,6 @@ class PageBook:
             table.pages = [new[page] for page in table.pages]
         return kept
 
-    def _check_room(self, needs: Mapping[PagedSequence, int]) -> None:
-        more = [0] * len(self.groups)
-        for sequence, need in needs.items():
-            for number, table in enumerate(sequence.tables):
-                more[number] += self._missing(table, need)
-                more[number] += self._shares_end(self._pages[number], sequence, table)
-        used = [pages.used + extra for pages, extra in zip(self._pages, more, strict=True)]
-        if self._cost(used) > self.limit * self._token_cost:
-            extra = math.ceil(self._cost(more) / self._token_cost)
-            raise PoolFull(
-                f"the cache holds {self.used} tokens of at most {self.limit} and the pass needs "
-                f"room for {extra} more; close a session or raise the cache size",
-                retry_after=1.0,
-            )
-
     def _missing(self, table: PageTable, need: int) -> int:
         return max(0, -(-need // self.page) - table.first - len(table.pages))
 
@@ -287,10 +317,6 @@ class PageBook:
             pages.give_back(table.pages)
             table.pages = []
             table.first = 0
-
-    def _cost(self, pages: Sequence[int]) -> int:
-        counts = zip(self.groups, pages, strict=True)
-        return self.page * sum(group.cost * count for group, count in counts)
 
     def _parts(self, sequence: PagedSequence) -> Iterator[tuple[LayerGroup, _Pages, PageTable]]:
         return zip(self.groups, self._pages, sequence.tables, strict=True)

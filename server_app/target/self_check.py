@@ -1,4 +1,4 @@
-"""A pass over the slot pool compared with the stock model, once at loading."""
+"""A pass over the paged cache compared with the stock model, once at loading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_against_stock(target: TargetModel, model: Any) -> None:
     sliding windows are compared with the configuration instead.
 
     Args:
-        target: runs `model` over a slot pool.
+        target: runs `model` over a paged cache.
         model: the transformers model.
 
     Raises:
@@ -43,7 +43,7 @@ def check_against_stock(target: TargetModel, model: Any) -> None:
 
 
 def _rows(target: TargetModel, model: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Logits [rows, V] over the pool and by the stock model, in float32, of two texts."""
+    """Logits [rows, V] over the cache and by the stock model, in float32, of two texts."""
     draw = torch.Generator().manual_seed(0)
     width = len(target.vocabulary)
     texts = [torch.randint(width, (count,), generator=draw).tolist() for count in (12, 5)]
@@ -74,6 +74,6 @@ def _compare(mine: torch.Tensor, stock: torch.Tensor, dtype: torch.dtype, name: 
     # NOTE: written so that NaN fails too.
     if not off <= _TOLERANCE.get(dtype, _TOLERANCE_16_BIT):
         raise UnsupportedModel(
-            f"{name} gives other logits over the slot pool than by itself (mean difference "
+            f"{name} gives other logits over the paged cache than by itself (mean difference "
             f"{off:.2g} of their spread), so it cannot be a target"
         )

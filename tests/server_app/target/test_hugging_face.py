@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from edge_sdk.errors import InvalidRequest, PromptTooLong, ServerUnavailable
 from server_app.target.hugging_face import HuggingFaceTarget
 from server_app.target.model import Chunk, PoolFull
-from server_app.target.slots import SlotSequence
+from server_app.target.pages import PagedSequence
 
 FAMILIES = ("llama", "qwen3", "mistral", "gemma2", "gemma3")
 Recompute = Callable[[list[int], int], torch.Tensor]
@@ -62,7 +62,7 @@ def worst_after_random_rounds(
     def fresh(count: int) -> list[int]:
         return [draw.randrange(ids_below) for _ in range(count)]
 
-    held: list[tuple[SlotSequence, list[int]]] = [
+    held: list[tuple[PagedSequence, list[int]]] = [
         (target.new_sequence(), []) for _ in range(sequences)
     ]
     worst = 0.0
@@ -131,18 +131,23 @@ def test_the_window_is_part_of_the_reference(tiny_folder: Callable[[str], Path])
     assert not torch.equal(recompute(text, 1), recompute([*text[:60], 5, *text[61:]], 1))
 
 
-def test_only_the_rows_asked_for_go_through_the_output_layer(llama: HuggingFaceTarget) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma3"])  # gemma3 names no base model
+def test_only_the_rows_asked_for_go_through_the_output_layer(
+    tiny_folder: Callable[[str], Path], family: str
+) -> None:
+    target = load(tiny_folder(family))[0]
     seen: list[int] = []
-    head = llama._model.get_output_embeddings()
+    head = target._model.get_output_embeddings()
     hook = head.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[1]))
-    first, second = llama.new_sequence(), llama.new_sequence()
+    first, second = target.new_sequence(), target.new_sequence()
     try:
-        llama.forward([Chunk(first, [1] * 30, 0)])
-        llama.forward([Chunk(first, [1, 2, 3], 2), Chunk(second, [4] * 9, 1)])
-        llama.forward([Chunk(first, [5], 1)])
+        (none,) = target.forward([Chunk(first, [1] * 30, 0)])
+        target.forward([Chunk(first, [1, 2, 3], 2), Chunk(second, [4] * 9, 1)])
+        target.forward([Chunk(first, [5], 1)])
     finally:
         hook.remove()
-    assert seen == [3, 1]
+    assert seen == [0, 3, 1]
+    assert none.shape == (0, 320)
 
 
 def test_runs_in_every_dtype(tiny_folder: Callable[[str], Path]) -> None:
@@ -190,25 +195,31 @@ def test_a_text_longer_than_the_context_is_refused(llama: HuggingFaceTarget) -> 
     assert sequence.length == 256
 
 
-def test_a_full_pool_changes_nothing_and_goes_on_after_a_release(
+def test_a_full_cache_changes_nothing_and_goes_on_after_a_release(
     tiny_folder: Callable[[str], Path],
 ) -> None:
     # 4 layers x 2 sides x 2 heads x 16 x 4 bytes = 1024 bytes a token
     target, recompute = load(tiny_folder("llama"), cache_bytes=300 * 1024)
-    assert target.cache_limit == 300
+    assert target.cache_limit == 288  # whole pages of 16
     text = [(3 * i) % 320 for i in range(140)]
     first, second = target.new_sequence(), target.new_sequence()
-    target.forward([Chunk(first, text, 0), Chunk(second, text[:130], 0)])
+    target.forward([Chunk(first, text, 0), Chunk(second, text[:120], 0)])
+    assert target.cache_used == 144 + 128
     third = target.new_sequence()
-    with pytest.raises(PoolFull, match="270 tokens of at most 300"):
-        target.forward([Chunk(second, text[130:], 1), Chunk(third, text[:40], 1)])
+    with pytest.raises(PoolFull, match=r"272 tokens of at most 288 and the pass .* 64 more"):
+        target.forward([Chunk(second, text[120:], 1), Chunk(third, text[:40], 1)])
     assert issubclass(PoolFull, ServerUnavailable)
-    assert (first.length, second.length, third.length) == (140, 130, 0)
+    assert (first.length, second.length, third.length) == (140, 120, 0)
     target.release(first)
-    mine = target.forward([Chunk(second, text[130:], 10), Chunk(third, text[:40], 1)])
+    mine = target.forward([Chunk(second, text[120:], 10), Chunk(third, text[:40], 1)])
     torch.testing.assert_close(mine[0], recompute(text, 10), rtol=0, atol=1e-5)
     torch.testing.assert_close(mine[1], recompute(text[:40], 1), rtol=0, atol=1e-5)
-    assert target.cache_used == 180
+    assert target.cache_used == 144 + 48
+
+
+def test_a_cache_too_small_for_anything_is_refused(tiny_folder: Callable[[str], Path]) -> None:
+    with pytest.raises(InvalidRequest, match="40000 bytes holds 32 tokens of"):
+        load(tiny_folder("llama"), cache_bytes=40_000)
 
 
 def test_warm_up_leaves_nothing_behind(llama: HuggingFaceTarget) -> None:
