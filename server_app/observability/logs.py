@@ -18,6 +18,10 @@ from typing import Any, Final, Literal
 from server_app.observability.facts import current_request_id
 
 OWN: Final = ("server_app", "edge_sdk", "bench")
+_TOLD: Final = (
+    "Exception in ASGI application\n",
+    "ASGI callable returned without completing handshake.",
+)
 # torch reports on itself at exit, uvicorn on what the command says in its own words.
 _QUIET: Final = {"torch": logging.WARNING, "uvicorn": logging.WARNING}
 _ABOUT_THE_MACHINE: Final = (RuntimeError, OSError, MemoryError)
@@ -114,5 +118,6 @@ def _time(record: logging.LogRecord, separator: str) -> str:
 
 
 def _not_told_twice(record: logging.LogRecord) -> bool:
-    """Leaves out what uvicorn says of a request whose failure was logged with its id."""
-    return not (record.name == "uvicorn.error" and record.msg == "Exception in ASGI application\n")
+    """Leaves out what uvicorn says of a request whose failure was logged with its id, and of an
+    upgrade that was refused, which it takes for an app that forgot to answer."""
+    return not (record.name == "uvicorn.error" and record.msg in _TOLD)
