@@ -117,6 +117,10 @@ class Host:
         """Sessions with a request in progress, or used in the last `seconds`."""
         return self._sessions.active(seconds)
 
+    def held(self) -> list[tuple[str, str]]:
+        """Owner and id of every session, the least recently used first."""
+        return self._sessions.names()
+
     async def declare(self, prompts: Sequence[Prompt]) -> None:
         """Compute prompts whose beginnings every key may share, and keep them.
 

@@ -86,6 +86,10 @@ class SessionStore:
     def find(self, owner: str, session_id: str) -> Held | None:
         return self._held.get((owner, session_id))
 
+    def names(self) -> list[tuple[str, str]]:
+        """Owner and id of every session, the least recently used first."""
+        return list(self._held)
+
     def count(self, owner: str) -> int:
         """Sessions of an owner."""
         return sum(name == owner for name, _ in self._held)
