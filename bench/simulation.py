@@ -173,6 +173,7 @@ class Simulation:
         worlds: the world from a position on, by position, the first being 0.
         text: what would be accepted.
         pilot: who decides.
+        length: tokens of the whole text.
         seed: of the jitter.
     """
 
@@ -182,11 +183,13 @@ class Simulation:
         text: Text,
         pilot: Pilot,
         *,
+        length: int,
         seed: int = 0,
     ) -> None:
         self._worlds = [(0, worlds)] if isinstance(worlds, World) else list(worlds)
         self._world = self._worlds.pop(0)[1]
         self._text = text
+        self._length = length
         self._pilot = pilot
         self._rng = np.random.default_rng(seed)
         self._observed = not isinstance(pilot, Fixed)
@@ -195,9 +198,10 @@ class Simulation:
         self._flight: deque[_Block] = deque()
         self.run = Run()
 
-    def go(self, tokens: int) -> Run:
-        """Write a text of so many tokens."""
+    def go(self, tokens: int | None = None) -> Run:
+        """Go on until the text has so many tokens, or all."""
         run, flight = self.run, self._flight
+        tokens = self._length if tokens is None else tokens
         while self._done < tokens:
             while flight and flight[0].arrival <= self._now:
                 self._receive()
@@ -205,7 +209,7 @@ class Simulation:
                 break
             if self._worlds and self._done >= self._worlds[0][0]:
                 self._world = self._worlds.pop(0)[1]
-            room = tokens - self._done - self._ahead
+            room = self._length - self._done - self._ahead
             if flight and (not flight[-1].more or not room):
                 self._await()
                 continue
@@ -233,6 +237,10 @@ class Simulation:
         confidences = self._text.confidence[base : base + gamma] if self._observed else ()
         length = 0
         busy = 0.0
+        end = self._now + gamma * world.draft
+        if not self._observed and (not flight or flight[0].arrival > end):
+            self._now, length = end, gamma
+            run.drafted += gamma
         while length < gamma:
             self._now += world.draft
             busy += world.draft

@@ -22,6 +22,7 @@ _ALARM: Final = 9.0  # nats of evidence between the two after which the longer m
 _CAP: Final = 0.995  # no run of luck makes a chance of acceptance higher
 _CEILING: Final = 0.98  # acceptance that no text is hoped to exceed for long
 _OPTIMISM: Final = 2.0  # standard deviations, while little is known
+_LEAST_OPTIMISM: Final = 0.6  # share of that which always remains
 _OPTIMISM_WEIGHT: Final = 25.0  # examined tokens up to which that is so
 
 
@@ -101,7 +102,7 @@ class Acceptance:
         if hopeful:
             weight = self.weight
             spread = math.sqrt(mean * (1 - mean) / (weight + _PRIOR_WEIGHT))
-            least = min(1.0, _OPTIMISM_WEIGHT / max(weight, 1.0))
+            least = max(_LEAST_OPTIMISM, min(1.0, _OPTIMISM_WEIGHT / max(weight, 1.0)))
             odds = math.exp(_OPTIMISM * least * spread / (mean * (1 - mean)))
             hazards = odds * hazards / (1 - hazards + odds * hazards)
         hazards = np.minimum(hazards, _CAP)

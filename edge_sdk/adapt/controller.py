@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from edge_sdk.adapt.acceptance import Acceptance, Confidence
+from edge_sdk.adapt.budget import Budget
 from edge_sdk.adapt.estimates import Line, Mean
 from edge_sdk.adapt.model import GAMMAS, WINDOWS, Costs, Grid
 from edge_sdk.adapt.plan import Plan
 
 _MARGIN: Final = 1.02  # how much faster the other way must look before the way is changed
 _GOOD_ENOUGH: Final = 0.99  # share of the best at which a setting is kept, or a smaller one taken
-_PROBE_SHARE: Final = 0.015  # of the time of plain decoding that probes may cost
-_HOPELESS_SHARE: Final = 0.002  # the same where no acceptance could make speculation pay
+_LONGEST_PROBE: Final = 32  # examined tokens
+_LOAN: Final = 1.5  # times the text to come, lent to the first trials
 _LEAST_ALONE: Final = 32  # tokens between two probes
+_FIRST: Final = 4  # drafted tokens of the very first block
 _HORIZON: Final = 1000  # tokens over which the start of a stream is spread
 _EAGER: Final = 8  # verdicts after which settings are weighed less often
 _EVERY: Final = 4
@@ -66,10 +67,9 @@ class Controller:
         self._step_verify = 0.0  # what a verify took when that was measured
         self._streamed_bytes = 15.0
         self._is_alone = False
-        self._probing = False
-        self._alone_seconds = 0.0
-        self._lost = 0.0  # seconds by which speculation was slower than plain decoding
-        self._tried = 0  # tokens since speculation was begun
+        self._probe_left = 0  # examined tokens until a probe has told enough
+        self._budget = Budget()
+        self._tried = 0  # tokens of speculation that are not in the budget yet
         self._verdicts = 0
         self._stale = True
         self._index = (0, 0)
@@ -143,11 +143,8 @@ class Controller:
             self.confidence.verdict(confidences, examined=examined, accepted=accepted)
         self._overhead.note(seconds)
         self._verdicts += 1
-        if self._probing:
-            self._probing = False
-            self._lost += self._probe_cost()
-        elif not self._is_alone:
-            self._tried += accepted + settled
+        self._tried += accepted + settled
+        self._probe_left = max(0, self._probe_left - max(examined, 1))
         eager = self._verdicts <= _EAGER or self._is_alone
         self._stale |= changed or eager or self._verdicts % _EVERY == 0
 
@@ -162,9 +159,10 @@ class Controller:
         if tokens > 1:
             self._step.note((seconds - first_seconds) / (tokens - 1))
             self._step_verify = self._verify.values[0] if self._verdicts else 0.0
-        self._alone_seconds += seconds
+        self._budget.passed(seconds)
         self.acceptance.streamed(tokens)
-        self._probing = tokens > 0
+        self._probe_left = self._probe_tokens()
+        self._budget.lose(self._restart())
         self._stale = True
 
     # What to do
@@ -175,6 +173,8 @@ class Controller:
         Args:
             remaining: tokens that the text may still have.
         """
+        if not self._verdicts:
+            return Plan(speculate=True, gamma=_FIRST, probe=True)  # it measures every part at once
         if self._stale:
             self._weigh()
         if not self._plain_allowed:
@@ -183,23 +183,20 @@ class Controller:
         horizon = max(1, min(remaining, _HORIZON))
         start = 0.0 if self._is_alone else costs.round_trip
         plain = horizon / (start + horizon * costs.alone)
-        if self._is_alone and self._hopeful.rate > plain * _MARGIN:
-            self._is_alone = self._probing = False
-            self._tried = 0
-        elif not self._is_alone and plain > self._hopeful.rate * _MARGIN:
-            self._is_alone = True
-            self._probing = False
-            if not self._alone_seconds:
-                # The first trials are bought on credit of the text that is to come.
-                self._alone_seconds = horizon * costs.alone
-            self._lost += self._tried * max(0.0, 1 / self._best.rate - costs.alone)
+        self._budget.lend(_LOAN * min(remaining, _HORIZON) * costs.alone)
+        hope = self._hopeful.rate > plain * _MARGIN
+        if self._is_alone and hope and not self._probe_left and not self._budget.empty:
+            self._is_alone = False
+        elif not self._is_alone and plain > self._best.rate * _MARGIN:
+            self._is_alone = self._budget.empty or not hope
+            self._probe_left = 0
         if not self._is_alone:
             better = plain > self._best.rate
             return self._hopeful if better else self._best
-        if self._probing:
-            return self._probe()
-        share = _PROBE_SHARE if self._ceiling > plain * _MARGIN else _HOPELESS_SHARE
-        due = (self._lost + self._probe_cost()) / share - self._alone_seconds
+        if self._probe_left:
+            return replace(self._hopeful if hope else self._best, probe=True)
+        hopeless = self._ceiling < plain * _MARGIN
+        due = self._budget.wait(self._probe_cost(), hopeless=hopeless)
         tokens = max(_LEAST_ALONE, math.ceil(due / costs.alone))
         return Plan(speculate=False, tokens=min(tokens, max(remaining, 1)), rate=plain)
 
@@ -236,6 +233,11 @@ class Controller:
         self._best = self._chosen(costs, hopeful=False)
         self._hopeful = self._chosen(costs, hopeful=True)
         self._ceiling = float(self._grid.rates(costs, self.acceptance.ceiling()).max())
+        if self._tried:
+            took = self._tried / self._best.rate
+            self._budget.passed(took)
+            self._budget.lose(took - self._tried * costs.alone)
+            self._tried = 0
         self._stale = False
 
     def _chosen(self, costs: Costs, *, hopeful: bool) -> Plan:
@@ -281,22 +283,20 @@ class Controller:
         drift = verify / self._step_verify if self._step_verify > 0 else 1.0
         return max(self._step.value * drift, 1e-6)
 
-    def _probe(self) -> Plan:
-        gamma = int(np.clip(self._hopeful.gamma, 2, 8))
-        return Plan(speculate=True, gamma=gamma, probe=True, rate=self._hopeful.rate)
+    def _restart(self) -> float:
+        """Seconds that leaving plain decoding and coming back to it costs by itself."""
+        costs = self._costs
+        return costs.round_trip + costs.up + costs.down + costs.draft
+
+    def _loss(self) -> float:
+        """Seconds a token by which speculation looks slower than plain decoding."""
+        return max(0.0, 1 / self._best.rate - self._costs.alone)
+
+    def _probe_tokens(self) -> int:
+        """How long a probe is: as costly as getting there, within bounds."""
+        loss = self._loss()
+        most = _LONGEST_PROBE
+        return most if loss * most <= self._restart() else max(2, int(self._restart() / loss))
 
     def _probe_cost(self) -> float:
-        """Seconds by which a probe is slower than plain decoding, the stream's new start
-        included."""
-        costs, gamma = self._costs, self._probe().gamma
-        took = gamma * (costs.draft + costs.up_token + costs.verify_row)
-        took += (
-            costs.draft
-            + 2 * costs.up
-            + 2 * costs.round_trip
-            + 2 * costs.verify
-            + 2 * costs.down
-            + costs.overhead
-        )
-        tokens = float(self.acceptance.survival()[: gamma + 1].sum())
-        return max(0.0, took - (tokens + 1) * costs.alone)
+        return self._restart() + self._probe_tokens() * self._loss()
