@@ -25,6 +25,7 @@ from edge_sdk.wire import (
 )
 from server_app.auth import owner_of
 from server_app.host import Host
+from server_app.observability.facts import current_facts
 from server_app.routes import body
 from server_app.routes.gone import while_connected
 
@@ -110,8 +111,10 @@ async def generate(request: Request, owner: Owner, host: HostOf, session_id: Ses
         try:
             async with contextlib.aclosing(tokens):
                 async for token in tokens:
+                    current_facts().tokens += 1
                     yield _frame(token)
         except CosdError as error:
+            current_facts().fail(error.code)
             yield _frame(Generated(None, 0, error.code, error.message))
 
     return StreamingResponse(frames(), media_type=body.MEDIA_TYPE)
