@@ -42,6 +42,7 @@ class ServedTexts:
             for index, (prompt, generation) in enumerate(orders)
         ]
         self._choices = request.choices
+        self._computed = [asyncio.Event() for _ in request.prompts]
         self._deltas: asyncio.Queue[Delta | CosdError] = asyncio.Queue(_AHEAD)
         self._begun: list[Delta] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,10 +120,17 @@ class ServedTexts:
         item = await self._deltas.get()
         if isinstance(item, CosdError):
             raise item
+        prompt, choice = divmod(item.index, self._choices)
+        if choice == 0:
+            self._computed[prompt].set()
         return item
 
     async def _write(self, text: ServedText) -> None:
+        prompt, choice = divmod(text.index, self._choices)
         try:
+            if choice:
+                # What the first choice computes of the prompt, the engine shares with the others.
+                await self._computed[prompt].wait()
             await text.write(self._deltas)
         except CosdError as error:
             await self._deltas.put(error)

@@ -158,6 +158,25 @@ async def test_choices(server: Serving, async_client: openai.AsyncOpenAI) -> Non
     assert streamed == texts
 
 
+def test_choices_share_the_pass_over_their_prompt(
+    server: Serving, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = 0
+    forward = server.target.forward
+
+    def counted(chunks: Any) -> Any:
+        nonlocal computed
+        computed += sum(len(chunk.token_ids) for chunk in chunks)
+        return forward(chunks)
+
+    monkeypatch.setattr(server.target, "forward", counted)
+    reply = client.completions.create(model=MODEL, prompt="the sea " * 60, n=8, max_tokens=12)
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens > 200
+    # The last tokens that are no whole block of the cache are computed for each.
+    assert computed < reply.usage.prompt_tokens + reply.usage.completion_tokens + 8 * 20
+
+
 def test_without_a_seed_texts_differ(client: openai.OpenAI) -> None:
     reply = client.completions.create(model=MODEL, prompt=PROMPT, n=4)
     again = client.completions.create(model=MODEL, prompt=PROMPT, n=4)

@@ -25,6 +25,7 @@ def refused(client: openai.OpenAI, path: str, body: Any) -> openai.APIStatusErro
 
 UNSUPPORTED: list[tuple[str, str, Any]] = [
     ("/completions", "best_of", 3),
+    ("/completions", "best_of", True),
     ("/completions", "echo", True),
     ("/completions", "frequency_penalty", 0.1),
     ("/completions", "logit_bias", {"50256": -100}),
@@ -182,6 +183,27 @@ def test_bodies_that_are_none(server: Serving, body: bytes) -> None:
     reply = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers)
     assert reply.status_code == 400
     assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else "x"
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [(nested(14), 200), (nested(15), 400), (["x"] * 16_000, 200), (["x"] * 17_000, 400)],
+)
+def test_bounds_where_anything_is_taken(server: Serving, value: Any, status: int) -> None:
+    headers = {"authorization": "Bearer key-of-one"}
+    body = {**COMPLETION, "metadata": value}
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, headers=headers)
+    assert reply.status_code == status
+
+
+def test_brackets_in_a_text_are_no_values(client: openai.OpenAI) -> None:
+    code = '{"a": [1]}' * 7000
+    error = refused(client, "/completions", {**COMPLETION, "prompt": code})
+    assert error.code == "context_length_exceeded"
 
 
 def test_a_body_over_the_limit(server: Serving, client: openai.OpenAI) -> None:
