@@ -22,8 +22,13 @@ _TOLD: Final = (
     "Exception in ASGI application\n",
     "ASGI callable returned without completing handshake.",
 )
-# torch reports on itself at exit, uvicorn on what the command says in its own words.
-_QUIET: Final = {"torch": logging.WARNING, "uvicorn": logging.WARNING}
+# torch reports on itself at exit, uvicorn on what the command says in its own words, httpx on
+# whole addresses.
+_QUIET: Final = {
+    "torch": logging.WARNING,
+    "uvicorn": logging.WARNING,
+    "httpx": logging.WARNING,
+}
 _ABOUT_THE_MACHINE: Final = (RuntimeError, OSError, MemoryError)
 _LEFT_OUT: Final = "(message left out: it may quote a request)"
 
