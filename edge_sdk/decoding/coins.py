@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.decoding.cumulative import SummedArray, Weighted
+
 MAX_SEED = 2**64 - 1
 _STEPS = 1 << 53
 
@@ -67,11 +69,13 @@ class Coins(Protocol):
         """True with the given probability (clipped to [0, 1])."""
         ...
 
-    def categorical(self, key: Key, weights: NDArray[np.float64]) -> int:
+    def categorical(self, key: Key, weights: NDArray[np.float64] | Weighted) -> int:
         """Index drawn in proportion to `weights` [n], non-negative with a positive sum."""
         ...
 
-    def categoricals(self, keys: Iterable[Key], weights: NDArray[np.float64]) -> Iterator[int]:
+    def categoricals(
+        self, keys: Iterable[Key], weights: NDArray[np.float64] | Weighted
+    ) -> Iterator[int]:
         """One `categorical` after the other from the same weights, as they are asked for."""
         ...
 
@@ -100,16 +104,15 @@ class PrfCoins:
     def bernoulli(self, key: Key, probability: float) -> bool:
         return self.uniform(key) < probability
 
-    def categorical(self, key: Key, weights: NDArray[np.float64]) -> int:
+    def categorical(self, key: Key, weights: NDArray[np.float64] | Weighted) -> int:
         return next(self.categoricals((key,), weights))
 
-    def categoricals(self, keys: Iterable[Key], weights: NDArray[np.float64]) -> Iterator[int]:
-        sums = np.cumsum(weights, dtype=np.float64)
-        total = float(sums[-1])
+    def categoricals(
+        self, keys: Iterable[Key], weights: NDArray[np.float64] | Weighted
+    ) -> Iterator[int]:
+        held = SummedArray(weights) if isinstance(weights, np.ndarray) else weights
+        total = held.total
         if not 0 < total < np.inf:
             raise ValueError(f"categorical weights sum to {total}")
-        # NOTE: rounding of u * total may step past the last positive weight.
-        last = int(np.searchsorted(sums, total, side="left"))
         for key in keys:
-            index = int(np.searchsorted(sums, self.uniform(key) * total, side="right"))
-            yield min(index, last)
+            yield held.outcome(self.uniform(key) * total)

@@ -123,4 +123,4 @@ class ServerHalf(ABC):
 def draw(rows: Rows, index: int, coins: Coins, *, position: int) -> int:
     """Target id ~ p_index."""
     key = Key(position, Purpose.SETTLE)
-    return coins.categorical(key, rows.law_array(index).astype(np.float64))
+    return coins.categorical(key, rows.weights(index))

@@ -16,6 +16,7 @@ from server_app.methods.base import Pair, Proposal, Settlement
 from server_app.methods.head_tail import HeadTailLaw
 from server_app.methods.rows import Rows
 from server_app.methods.speculative import SpeculativeServer
+from server_app.methods.weights import Weights
 
 _TRIP: Final = 32  # of a client that does not say
 _START: Final = 8.0
@@ -55,8 +56,8 @@ class CandidatesServer(SpeculativeServer):
         self._count = CandidateCount(
             method.k if isinstance(method.k, int) else None, method.trip or _TRIP
         )
-        self._rows_law: NDArray[np.float64] | None = None
-        self._common: NDArray[np.bool_] | None = None
+        self._law: Weights | None = None
+        self._common: NDArray[np.int64] | None = None
         self._fallback: HeadTailLaw | None = None
         self._position = 0
         self._drawn = 0
@@ -69,27 +70,24 @@ class CandidatesServer(SpeculativeServer):
         if self._asked is not None:
             self._count.sufficed(not self._asked)
         self._asked = False
-        law = rows.law(index)
         self._fallback = None
-        self._rows_law = law.double().cpu().numpy()
-        if self._common is None:
-            self._common = np.zeros(len(self._rows_law), dtype=np.bool_)
-            self._common[pair.target_ids] = True
+        self._law = rows.weights(index)
+        self._common = pair.target_ids
         self._position, self._drawn, self._size = position, 0, self._count.now
-        return Settlement(rejection=self._block(self._size))
+        block = self._block(self._size)
+        self._law = self._law.kept()
+        return Settlement(rejection=block)
 
     def more(self, block: int) -> bytes:
-        if self._rows_law is None:
+        if self._law is None:
             return super().more(block)
         self._asked = True
         if block < self._method.m:
             size = round(self._size * self._method.growth**block)
             return self._block(min(size, MAX_CANDIDATES))
         if self._fallback is None:
-            import torch
-
             self._fallback = HeadTailLaw(
-                torch.from_numpy(self._rows_law),
+                self._law,
                 self._coins,
                 position=self._position,
                 law_format=self._method.law_format,
@@ -98,24 +96,24 @@ class CandidatesServer(SpeculativeServer):
         return self._fallback.more()
 
     def forget(self) -> None:
-        self._rows_law = self._fallback = None
+        self._law = self._fallback = None
 
     def _block(self, size: int) -> bytes:
-        assert self._rows_law is not None
+        law = self._law
+        assert law is not None
         assert self._common is not None
         drawn: list[int] = []
         places = range(self._drawn, self._drawn + size)
         keys = [Key(self._position, Purpose.CANDIDATE, place) for place in places]
-        for token in self._coins.categoricals(keys, self._rows_law):
+        for token in self._coins.categoricals(keys, law):
             drawn.append(token)
-            if not self._common[token]:
+            place = int(np.searchsorted(self._common, token))
+            if place == len(self._common) or self._common[place] != token:
                 break
         self._drawn += len(drawn)
         distinct = list(dict.fromkeys(drawn))
-        place = {token: index for index, token in enumerate(distinct)}
-        order = bytes(place[token] for token in drawn) if len(distinct) < len(drawn) else b""
+        order_of = {token: index for index, token in enumerate(distinct)}
+        order = bytes(order_of[token] for token in drawn) if len(distinct) < len(drawn) else b""
         ids = np.array(distinct, dtype=np.int64)
-        packed = pack_tokens(
-            ids, self._rows_law[ids], self._method.law_format, size=len(self._rows_law)
-        )
+        packed = pack_tokens(ids, law.p(ids), self._method.law_format, size=law.size)
         return encode(CandidateBlock(packed, order))

@@ -33,6 +33,6 @@ class CoupledServer(ServerHalf):
         if self._greedy:
             token = rows.argmax(index)
         else:
-            token = self._noise.argmax(rows.law(index), row_key(self._seed, position))
+            token = self._noise.choose(rows, index, row_key(self._seed, position))
         self._last = (position, token)
         return token

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
 from edge_sdk.decoding.head_tail import HeadTail
 from edge_sdk.wire import encode
 from edge_sdk.wire.packing import pack_tokens
+from server_app.methods.weights import Weights
 
 MOST_HEAD: Final = 64  # ids
 MOST_TAIL: Final = 64  # tokens drawn ahead
@@ -22,6 +22,7 @@ MOST_MORE: Final = 4096  # tokens of a reply that was asked for
 # tokens at temperature 0.3 and 64 at 1, and one in 3,000 (350) rejections asks for more.
 RISK: Final = 0.002
 _LEAST_MORE: Final = 4
+_USUAL_HEAD: Final = 16  # ids that are looked at first
 
 
 def head_and_tail_sizes(head: NDArray[np.float64]) -> tuple[int, int]:
@@ -45,31 +46,36 @@ class HeadTailLaw:
     """One law p cut into head and tail, as long as the device may ask for more of it.
 
     Args:
-        law: p [V].
+        law: p of the row, times a constant; kept as long as this object.
         coins: the server's coins.
         position: generated target tokens before the one in question.
         law_format: how probabilities travel.
     """
 
-    def __init__(self, law: torch.Tensor, coins: Coins, *, position: int, law_format: str) -> None:
+    def __init__(self, law: Weights, coins: Coins, *, position: int, law_format: str) -> None:
         self._coins = coins
         self._position = position
         self._format = law_format
-        self._size = law.shape[0]
-        values, ids = law.topk(min(MOST_HEAD, self._size))
-        head_p = values.double().cpu().numpy()
-        count, self._next = head_and_tail_sizes(head_p)
-        self._ids: NDArray[np.int64] = ids[:count].cpu().numpy()
+        self._size = law.size
+        for most in (_USUAL_HEAD, MOST_HEAD):
+            ids = law.largest(most)
+            head_p = law.p(ids)
+            count, self._next = head_and_tail_sizes(head_p)
+            # A longer head alone would have more tokens than this one and its tail.
+            if count + self._next <= most:
+                break
+        self._ids = ids[:count]
         self._p = head_p[:count]
-        self._rest: NDArray[np.float64] = law.double().cpu().numpy().copy()
-        self._rest[self._ids] = 0.0
-        self._tail_mass = float(self._rest.sum())
+        self._rest = law.without(self._ids)
+        self._tail_mass = self._rest.total / law.normaliser
         self._drawn = 0
 
     def first(self) -> bytes:
         """Head and the first tail tokens."""
         head = pack_tokens(self._ids, self._p, self._format, size=self._size)
-        return encode(HeadTail(self._tail_mass, head, self.more()))
+        message = encode(HeadTail(self._tail_mass, head, self.more()))
+        self._rest = self._rest.kept()
+        return message
 
     def more(self) -> bytes:
         """Further tail tokens, twice as many as the last time."""
@@ -81,4 +87,4 @@ class HeadTailLaw:
         self._drawn += self._next
         self._next = min(max(2 * self._next, _LEAST_MORE), MOST_MORE)
         chosen = np.array(ids, dtype=np.int64)
-        return pack_tokens(chosen, self._rest[chosen], self._format, size=self._size)
+        return pack_tokens(chosen, self._rest.p(chosen), self._format, size=self._size)

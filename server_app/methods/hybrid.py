@@ -49,7 +49,7 @@ class HeadTailServer(SpeculativeServer):
         self, rows: Rows, index: int, proposal: Proposal, pair: Pair, *, position: int
     ) -> Settlement:
         self._law = HeadTailLaw(
-            rows.law(index), self._coins, position=position, law_format=self._format
+            rows.weights(index), self._coins, position=position, law_format=self._format
         )
         return Settlement(rejection=self._law.first())
 

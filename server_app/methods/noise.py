@@ -10,14 +10,18 @@ import torch
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.noise import full_argmax, gumbel_argmax, largest_ratio
+from server_app.methods.rows import Rows
+from server_app.methods.weights import ListedWeights
 
 _LAST: Final = (1 << 53) - 1
 _FACTORS: Final = (0xFF51AFD7ED558CCD - (1 << 64), 0xC4CEB9FE1A85EC53 - (1 << 64))
 _SMALL: Final = 1e-37
+_MARGIN: Final = 0.999  # for the rounding of float32
+_WORTH: Final = 4  # taking ids out of a row costs about a quarter of the hash
 
 
 class SharedNoise:
-    """Token keys, on the host and on whichever devices laws came from.
+    """Token keys, on the host and on whichever devices laws came from. One for all sessions.
 
     Args:
         keys: uint64 [V], see `edge_sdk.decoding.noise.token_keys`.
@@ -28,14 +32,35 @@ class SharedNoise:
         self._on_device: dict[torch.device, torch.Tensor] = {}
 
     def argmax(self, law: torch.Tensor, row: np.uint64) -> int:
-        """argmax of ln law + g over probabilities [V], the lowest id among equals."""
+        """argmax of ln law + g over weights [V], the lowest id among equals."""
         if law.device.type == "cpu":
-            return gumbel_argmax(law.numpy(), self._keys, row)
+            return self._on_host(law.numpy(), row)
         keys = self._on_device.get(law.device)
         if keys is None:
             keys = torch.from_numpy(self._keys.view(np.int64)).to(law.device)
             self._on_device[law.device] = keys
         return argmax_on_device(law, keys, self._keys, row)
+
+    def choose(self, rows: Rows, index: int, row: np.uint64) -> int:
+        """`argmax` of p_index."""
+        if rows.plain and rows.logits.device.type != "cpu":
+            return self.argmax(rows.law(index), row)
+        weights = rows.weights(index)
+        if isinstance(weights, ListedWeights):
+            ids = weights.ids
+            return int(ids[gumbel_argmax(weights.weights, self._keys[ids], row)])
+        return self._on_host(weights.array(), row)
+
+    def _on_host(self, law: NDArray[np.floating], row: np.uint64) -> int:
+        best = int(law.argmax())
+        # No u is nearer to 1 than one step of 2**-53, so -ln u / p of an id is at least 1 / p
+        # steps; what is above the likeliest id's cannot win and needs no hash.
+        least = 1 / largest_ratio(float(law[best]), self._keys[best], row)
+        possible = law >= law.dtype.type(least * _MARGIN)
+        if int(np.count_nonzero(possible)) > len(law) // _WORTH:
+            return gumbel_argmax(law, self._keys, row)
+        ids = np.flatnonzero(possible)
+        return int(ids[gumbel_argmax(law[ids], self._keys[ids], row)])
 
 
 def argmax_on_device(

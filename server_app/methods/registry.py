@@ -33,12 +33,12 @@ class ServerContext:
     Attributes:
         generation: what the client asked for.
         coins: the server's coins of this generation.
-        token_keys: noise keys of the target's ids [V].
+        noise: the noise of `coupled`, of all generations alike.
     """
 
     generation: Generation
     coins: Coins
-    token_keys: NDArray[np.uint64]
+    noise: SharedNoise
 
 
 def _hybrid(method: Any, context: ServerContext) -> ServerHalf:
@@ -48,8 +48,7 @@ def _hybrid(method: Any, context: ServerContext) -> ServerHalf:
 
 def _coupled(method: Any, context: ServerContext) -> ServerHalf:
     generation = context.generation
-    noise = SharedNoise(context.token_keys)
-    return CoupledServer(generation.sampling, generation.seed, noise)
+    return CoupledServer(generation.sampling, generation.seed, context.noise)
 
 
 SERVER_HALVES: dict[str, Callable[[Any, ServerContext], ServerHalf]] = {
@@ -70,8 +69,13 @@ SERVER_HALVES: dict[str, Callable[[Any, ServerContext], ServerHalf]] = {
 }
 
 
-def server_half(generation: Generation, token_keys: NDArray[np.uint64], coins: Coins) -> ServerHalf:
+def server_half(
+    generation: Generation, noise: SharedNoise | NDArray[np.uint64], coins: Coins
+) -> ServerHalf:
     """The server half that a client asked for.
+
+    Args:
+        noise: one for all sessions of a host, or the noise keys [V] to make one from.
 
     Raises:
         UnknownMethod: this server does not offer it; the message lists what it offers.
@@ -85,6 +89,7 @@ def server_half(generation: Generation, token_keys: NDArray[np.uint64], coins: C
         )
     method = method_named(generation.method, generation.options)
     method.check(generation.sampling)
-    half = SERVER_HALVES[generation.method](method, ServerContext(generation, coins, token_keys))
+    shared = noise if isinstance(noise, SharedNoise) else SharedNoise(noise)
+    half = SERVER_HALVES[generation.method](method, ServerContext(generation, coins, shared))
     half.allows_kept = METHODS[generation.method].keeps_sure
     return half

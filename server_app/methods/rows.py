@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from edge_sdk.sampling import Sampling
-
-# Candidates that usually hold all of top-p; a full sort of 262,144 ids costs 15 ms.
-_HEAD = 2048
+from server_app.methods.plain_weights import plain_weights
+from server_app.methods.row_logits import RowLogits, check_number, largest_of
+from server_app.methods.truncation import cut_law
+from server_app.methods.weights import ListedWeights, RowWeights, Weights
 
 
 class Rows:
@@ -21,11 +22,14 @@ class Rows:
     Args:
         logits: [rows, V], any floating dtype; row i follows prompt + text + x_<i.
         sampling: transforms, applied in the order of its fields.
-        masked: int64 [m] ids that no law contains.
+        masked: int64 [m] ids that no law contains, ascending.
         seen: ids of prompt and text, for the penalty.
         drafted: x_0 ... of the block; row i has also seen x_<i.
 
-    Rows are float32, or float64 if the logits are.
+    Rows are float32, or float64 if the logits are. They are worked on in memory that a
+    thread has once (`server_app.methods.scratch`): what `weights` returns is good until the
+    next pass, and longer only as its `kept()`. Every method raises ServerFault where the
+    logits are not numbers.
     """
 
     def __init__(
@@ -37,99 +41,109 @@ class Rows:
         seen: Sequence[int] = (),
         drafted: Sequence[int] = (),
     ) -> None:
-        self._logits = logits
-        self._sampling = sampling
-        self._masked = masked
+        self.logits = logits
+        self.sampling = sampling
+        self.masked = masked
+        self.drafted = drafted
         self._seen = seen
-        self._drafted = drafted
-        self._cached: tuple[int, torch.Tensor] | None = None
+        self._seen_ids: NDArray[np.int64] | None = None
+        self._cached: tuple[int, Weights] | None = None
+        self._best: NDArray[np.float64] | None = None
+        self._sums: NDArray[np.float64] | None = None
+        self._drafted_weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
-        return self._logits.shape[0]
+        return self.logits.shape[0]
 
-    def raw(self, row: int) -> torch.Tensor:
-        """Logits [V] of a row with masked ids and the penalty, before the temperature."""
-        wide = torch.promote_types(self._logits.dtype, torch.float32)
-        logits = self._logits[row].to(wide, copy=True)
-        penalty = self._sampling.repetition_penalty
-        if penalty != 1:
-            ids = torch.tensor(
-                sorted({*self._seen, *self._drafted[:row]}), dtype=torch.int64, device=logits.device
-            )
-            values = logits[ids]
-            logits[ids] = torch.where(values > 0, values / penalty, values * penalty)
-        logits[self._masked] = -torch.inf
-        return logits
+    @property
+    def size(self) -> int:
+        """|V|."""
+        return self.logits.shape[1]
+
+    @property
+    def plain(self) -> bool:
+        """Only temperature and masks shape the laws."""
+        return not self.sampling.truncates and self.sampling.repetition_penalty == 1
 
     def argmax(self, row: int) -> int:
         """Most likely id, the lowest among equals."""
-        return int(self.raw(row).argmax())
+        if self._best is not None:
+            check_number(float(self._best[row]))
+            return int(self._best[row])
+        array = self._logits(row).spread().array
+        best = int(array.argmax())
+        check_number(float(array[best]))
+        return best
 
     def probability(self, row: int, token: int) -> float:
-        """p_row(token), without the full law where the transforms allow it."""
-        if self._sampling.greedy:
-            return float(self.argmax(row) == token)
-        if self._sampling.truncates:
-            return float(self.law(row)[token])
-        # As in `law`: relative to the top and summed in float64. A float32 logsumexp would lose
-        # an ulp of the largest logit, and accept test and residual must see the same p.
-        scaled = self.raw(row).div_(self._sampling.temperature)
-        scaled -= scaled.max()
-        own = float(scaled[token])
-        return math.exp(own) / float(scaled.exp_().sum(dtype=torch.float64))
+        """p_row(token)."""
+        # Accept test, residual and bonus must see the same p, so all ask the same object.
+        weights = self.weights(row)
+        known = self._drafted_weights
+        if known is not None and row < len(self.drafted) and self.drafted[row] == token:
+            return float(known[row]) / weights.normaliser
+        return float(weights.p(np.array([token]))[0])
 
     def raw_log_probability(self, row: int, token: int) -> float:
         """ln p_row(token) at temperature 1 without any transform but the masks."""
-        wide = torch.promote_types(self._logits.dtype, torch.float32)
-        logits = self._logits[row].to(wide, copy=True)
-        logits[self._masked] = -torch.inf
-        logits -= logits.max()
-        own = float(logits[token])
-        return own - math.log(float(logits.exp_().sum(dtype=torch.float64)))
+        array = RowLogits(self.logits[row], self._masked_ids()).spread().array
+        array -= largest_of(array)
+        own = float(array[token])
+        np.exp(array, out=array)
+        return own - math.log(float(array.sum(dtype=np.float64)))
+
+    def weights(self, row: int) -> Weights:
+        """p_row after every transform, times a constant. The last one asked for is kept."""
+        if self._cached is None or self._cached[0] != row:
+            self._cached = (row, self._weights(row))
+        return self._cached[1]
 
     def law(self, row: int) -> torch.Tensor:
-        """p_row [V] after every transform. The last one asked for is kept."""
-        if self._cached is None or self._cached[0] != row:
-            self._cached = (row, self._shaped(self.raw(row)))
-        return self._cached[1]
+        """p_row [V] after every transform, beside the logits."""
+        if self.logits.is_cuda and self.plain and not self.sampling.greedy:
+            weights = plain_weights(self.logits[row : row + 1], self.masked, self.sampling)[0]
+            return (weights / weights.sum(dtype=torch.float64)).to(weights.dtype)
+        return torch.from_numpy(self.law_array(row)).to(self.logits.device)
 
     def law_array(self, row: int) -> NDArray[np.floating]:
         """`law` as an array on the host."""
-        array: NDArray[np.floating] = self.law(row).cpu().numpy()
-        return array
+        weights = self.weights(row)
+        array = weights.array()
+        law: NDArray[np.floating] = array / array.dtype.type(weights.normaliser)
+        wide = np.float64 if self.logits.dtype == torch.float64 else np.float32
+        return law.astype(wide, copy=False)
 
-    def _shaped(self, logits: torch.Tensor) -> torch.Tensor:
-        sampling = self._sampling
+    def take_sums(self, sums: NDArray[np.float64], drafted: NDArray[np.float64]) -> None:
+        """What was computed ahead: the weights' sums over blocks of ids [rows, blocks], and
+        the weights of the drafted tokens [rows]."""
+        self._sums, self._drafted_weights = sums, drafted
+
+    def take_best(self, best: NDArray[np.float64]) -> None:
+        """What was computed ahead: the most likely ids [rows], NaN where there is none."""
+        self._best = best
+
+    def _weights(self, row: int) -> Weights:
+        sampling = self.sampling
         if sampling.greedy:
-            law = torch.zeros_like(logits)
-            law[logits.argmax()] = 1
-            return law
-        logits = logits.div_(sampling.temperature)
-        if 0 < sampling.top_k < logits.shape[0]:
-            kth = logits.topk(sampling.top_k).values[-1]
-            logits = logits.masked_fill_(logits < kth, -torch.inf)
-        law = _normalised(logits.softmax(0))
-        if sampling.top_p < 1:
-            law = _nucleus(law, sampling.top_p)
-        if sampling.min_p > 0:
-            law = law.masked_fill(law < sampling.min_p * law.max(), 0)
-            law = _normalised(law)
-        return law
+            return ListedWeights(np.array([self.argmax(row)]), np.ones(1), size=self.size)
+        logits = self._logits(row)
+        if sampling.truncates:
+            return cut_law(logits, sampling)
+        sums = None if self._sums is None else self._sums[row]
+        return RowWeights(logits, sampling.temperature, sums=sums)
 
+    def _masked_ids(self) -> NDArray[np.int64]:
+        ids: NDArray[np.int64] = self.masked.cpu().numpy()
+        return ids
 
-def _normalised(law: torch.Tensor) -> torch.Tensor:
-    """NOTE: a float32 softmax of 262,144 ids sums to 1 within 1e-5 only, since its own sum is
-    in float32."""
-    return law / law.sum(dtype=torch.float64).to(law.dtype)
-
-
-def _nucleus(law: torch.Tensor, mass: float) -> torch.Tensor:
-    values, ids = law.topk(min(_HEAD, law.shape[0]))
-    sums = values.double().cumsum(0)
-    if float(sums[-1]) < mass and len(values) < len(law):
-        values, ids = law.sort(descending=True, stable=True)
-        sums = values.double().cumsum(0)
-    count = int((sums < mass).sum()) + 1
-    cut = torch.zeros_like(law)
-    cut[ids[:count]] = values[:count]
-    return _normalised(cut)
+    def _logits(self, row: int) -> RowLogits:
+        logits, penalty = self.logits[row], self.sampling.repetition_penalty
+        if penalty == 1:
+            return RowLogits(logits, self._masked_ids())
+        if self._seen_ids is None:
+            self._seen_ids = np.array(self._seen, dtype=np.int64)
+        ids = np.concatenate([self._seen_ids, np.array(self.drafted[:row], dtype=np.int64)])
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        values = logits[torch.from_numpy(ids).to(logits.device)].to(wide).cpu().numpy()
+        values = np.where(values > 0, values / penalty, values * penalty)
+        return RowLogits(logits, self._masked_ids(), ids, values)

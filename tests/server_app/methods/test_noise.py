@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from edge_sdk.decoding.noise import full_argmax, gumbel_argmax, row_key, steps
+from edge_sdk.decoding.noise import full_argmax, gumbel, gumbel_argmax, row_key, steps
+from edge_sdk.sampling import Sampling
 from server_app.methods.noise import SharedNoise, _steps, argmax_on_device
+from server_app.methods.rows import Rows
 
 GEMMA = 262_144
 
@@ -78,6 +80,58 @@ def test_lengths_that_fill_no_whole_chunk() -> None:
             law = rng.dirichlet(np.full(size, 0.1)) if size > 1 else np.ones(1)
             row = row_key(7, position)
             assert gumbel_argmax(law, keys, row) == in_full(law, keys, row)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1.0),
+        Sampling(temperature=0.3),  # few ids can win
+        Sampling(temperature=0.05),
+        Sampling(temperature=0.7, top_k=20),
+        Sampling(top_p=0.8),
+        Sampling(temperature=0.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_rows_are_chosen_from_as_their_laws_written_out(
+    sampling: Sampling, dtype: torch.dtype
+) -> None:
+    rng = np.random.default_rng(9)
+    noise = SharedNoise(keys_of(4000))
+    for position in range(60):
+        logits = torch.from_numpy(5 * rng.normal(size=(1, 4000))).to(dtype)
+        rows = Rows(logits, sampling, torch.tensor([3, 2000]))
+        row = row_key(9, position)
+        chosen = noise.choose(rows, 0, row)
+        assert chosen == in_full(np.asarray(rows.weights(0)), keys_of(4000), row)
+        assert chosen == noise.argmax(rows.law(0), row)
+
+
+def test_an_unlikely_id_wins_where_its_noise_is_large_enough() -> None:
+    """Noise that is as large as it can be, for ids that are nearly as unlikely as can win."""
+    keys = keys_of(600)
+    row = row_key(1, 1)
+    keys[77] = _key_of_largest_noise(row)
+    law = np.full(600, 1e-30)
+    law[5] = 1.0
+    best = -np.log(1 - 2.0**-53)
+    for factor, winner in ((0.5, 5), (2.0, 77)):
+        law[77] = factor * best / float(np.exp(-gumbel(steps(keys[5:6], row)))[0])
+        assert SharedNoise(keys).argmax(torch.from_numpy(law), row) == winner
+        assert in_full(law, keys, row) == winner
+
+
+def _key_of_largest_noise(row: np.uint64) -> np.uint64:
+    """The finaliser taken backwards from all ones."""
+    x = (1 << 64) - 1
+    for factor in (None, 0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
+        if factor is not None:
+            x = x * pow(factor, -1, 1 << 64) % (1 << 64)
+        x ^= x >> 33
+    key = np.uint64(x) ^ row
+    assert int(steps(np.array([key]), row)[0]) == (1 << 53) - 1
+    return np.uint64(key)
 
 
 def test_laws_on_the_host_take_the_numpy_pass() -> None:
