@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from server_app.boot import Boot
+from server_app.websocket_options import UVICORN_OPTIONS
 
 log = logging.getLogger("server_app")
 
@@ -58,6 +59,7 @@ class Process(uvicorn.Server):
                 access_log=False,
                 timeout_keep_alive=keep_alive,
                 timeout_graceful_shutdown=CUT_OFF_SECONDS,
+                **UVICORN_OPTIONS,
             )
         )
         self._drain_seconds = drain_seconds
