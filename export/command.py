@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,15 @@ from export.console import TerminalProgress
 from export.packaged import PACKAGED_MODELS
 from export.pipeline import WEIGHT_BITS, export_draft
 
+_KEY = "COSD_API_KEY"
+
 
 def export(
     source: Annotated[
         str,
         typer.Argument(
-            help="What to export: a Hugging Face folder, a GGUF file, a hub id such as "
+            help="What to export: a Hugging Face folder, a folder that optimum exported, a GGUF "
+            "file, a hub id such as "
             f"`owner/name` or `owner/name@revision`, or one of {', '.join(PACKAGED_MODELS)}.",
             show_default=False,
         ),
@@ -44,6 +48,24 @@ def export(
             "`auto` takes the fastest that can export the model exactly."
         ),
     ] = DEFAULT_BACKEND,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FOLDER",
+            help="The target to draft for, a server or a model: says what the vocabularies "
+            "share, before the work starts.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Then check the draft (`cosd check`) and write a page of it."
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option("--trust-remote-code", help="Run Python code that comes with the model."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a draft folder that is at OUT already.")
     ] = False,
@@ -51,11 +73,15 @@ def export(
     """Export a language model to a draft folder that a device can run.
 
     The folder holds an ONNX graph with its weights in a few bits, the tokenizer and a
-    manifest. Nothing is left behind when the export fails or you stop it with Ctrl-C.
+    manifest. It appears when it is whole. What was finished before an interruption (Ctrl-C,
+    a kill, a full disk) is kept in OUT.work, and the same command goes on from there.
+
+    The key of a server comes from COSD_API_KEY.
 
     Example: `cosd export smollm2-135m my-draft`
     """
     console = Console(stderr=True)
+    key = os.environ.get(_KEY) or None
     with TerminalProgress(console) as progress:
         manifest = export_draft(
             source,
@@ -63,6 +89,9 @@ def export(
             bits=bits,
             context=context,
             backend=backend,
+            target=target,
+            api_key=key,
+            trust_remote_code=trust_remote_code,
             force=force,
             progress=progress,
         )
@@ -74,3 +103,24 @@ def export(
         markup=False,
         highlight=False,
     )
+    if html is not None:
+        _page(out, source, target, html, key, trust_remote_code)
+
+
+def _page(
+    out: Path,
+    source: str,
+    target: str | None,
+    html: Path,
+    key: str | None,
+    trust_remote_code: bool,
+) -> None:
+    # Only now: the check draws plots and loads models, the export need not.
+    from export.check.page import write_page
+    from export.check.run import CheckOptions, check_draft
+
+    options = CheckOptions(
+        source=source, target=target, api_key=key, trust_remote_code=trust_remote_code
+    )
+    with TerminalProgress(Console(stderr=True)) as progress:
+        write_page(check_draft(out, options, progress=progress), html)

@@ -6,13 +6,21 @@ from pathlib import Path
 
 from edge_sdk.draft.manifest import MANIFEST_NAME, WEIGHT_BITS, Manifest
 from edge_sdk.errors import InvalidRequest
+from edge_sdk.vocab import read_tokenizer
 from export.backend_registry import DEFAULT_BACKEND, check_backend
 from export.draft_folder import EXPORT, ExportOptions, build_draft, versions
 from export.home import locked, model_home, new_folder, prepared_folder
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
-from export.sources import CONVERSION, packaged_folder, resolve_source, source_key
+from export.sources import (
+    CONVERSION,
+    SourceFolder,
+    packaged_folder,
+    resolve_source,
+    source_key,
+)
 from export.stages import stages_of
+from export.target_vocabulary import aligned, read_target
 
 __all__ = ["WEIGHT_BITS", "export_draft", "prepare_draft", "prepare_target", "versions"]
 
@@ -24,6 +32,8 @@ def export_draft(
     bits: int = 4,
     context: int | None = None,
     backend: str = DEFAULT_BACKEND,
+    target: str | None = None,
+    api_key: str | None = None,
     trust_remote_code: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -41,6 +51,9 @@ def export_draft(
         context: most tokens a text can hold; default and most: what the model was built for.
         backend: what makes the graph; `auto` takes the fastest that computes what the model
             computes. Not used where the source is an ONNX graph.
+        target: address of a server, or a model as `source`: a draft that shares too few
+            tokens with it is refused before the work starts.
+        api_key: key of the server.
         trust_remote_code: Python code that comes with the model may run.
         force: a draft folder at `out` gives way, when the new one is whole.
         progress: told of each stage; `export.console.TerminalProgress` draws bars.
@@ -53,12 +66,16 @@ def export_draft(
         ModelError: the source cannot be exported (`UnsupportedModel` names what can be).
         PreparationError: it could not be fetched or written, or there is too little memory
             (`OutOfSpace`: too little disk).
+        VocabularyMismatch: source and target share too little.
+        TransportError, Unauthorized: the server of the target cannot be talked to.
     """
     progress = progress or NoProgress()
     options = _options(bits, context, backend, trust_remote_code)
     out = _absolute(Path(out))
     _check_out(out, force)
     found = resolve_source(source, trust_remote_code=trust_remote_code, progress=progress)
+    if target is not None:
+        _check_target(target, found, api_key, trust_remote_code, progress)
     with locked(out, progress=progress):
         _check_out(out, force)
         with stages_of(out, progress) as stages, new_folder(out, replace=force) as work:
@@ -135,6 +152,24 @@ def _options(
         )
     check_backend(backend)
     return ExportOptions(bits, context, backend, trust_remote_code)
+
+
+def _check_target(
+    target: str,
+    source: SourceFolder,
+    api_key: str | None,
+    trust_remote_code: bool,
+    progress: Progress,
+) -> None:
+    found = read_target(
+        target, api_key=api_key, trust_remote_code=trust_remote_code, progress=progress
+    )
+    draft = read_tokenizer(source.path, width=source.checkpoint.logits_width)
+    common = aligned(found, draft)
+    progress.note(
+        f"{len(common):,} tokens in common with the target {found.name}, "
+        f"{common.text_tokens / len(draft.ids_by_bytes):.1%} of the draft's texts."
+    )
 
 
 def _absolute(out: Path) -> Path:

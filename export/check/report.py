@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from edge_sdk.draft.manifest import Manifest
-from edge_sdk.vocab import Alignment, Vocabulary
+from edge_sdk.vocab import Vocabulary
 from export.check.expected import Acceptance
 from export.check.parity import Parity
 from export.check.recommendation import Recommendation
 from export.check.speed import Speed
+from export.target_vocabulary import TargetVocabulary, aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +69,19 @@ class Common:
     share_of_draft: float
 
     @classmethod
-    def of(cls, name: str, *, target: Vocabulary, draft: Vocabulary) -> Self:
+    def of(cls, target: TargetVocabulary, draft: Vocabulary) -> Self:
         """Align two vocabularies.
 
         Raises:
             VocabularyMismatch: they share too little.
         """
-        aligned = Alignment.between(target=target, draft=draft)
+        found = aligned(target, draft)
         return cls(
-            target=name,
-            tokens=len(aligned),
-            text_tokens=aligned.text_tokens,
-            share_of_target=aligned.text_tokens / len(target.ids_by_bytes),
-            share_of_draft=aligned.text_tokens / len(draft.ids_by_bytes),
+            target=target.name,
+            tokens=len(found),
+            text_tokens=found.text_tokens,
+            share_of_target=found.text_tokens / len(target.vocabulary.ids_by_bytes),
+            share_of_draft=found.text_tokens / len(draft.ids_by_bytes),
         )
 
 

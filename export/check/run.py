@@ -11,17 +11,17 @@ from pathlib import Path
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import InvalidRequest
-from edge_sdk.vocab import read_tokenizer
 from export.check.expected import Acceptance, expected_acceptance
 from export.check.parity import Parity, measure_parity
 from export.check.recommendation import RTTS_MS, Costs, Recommendation, recommend
 from export.check.report import Common, Folder, Report
-from export.check.served import is_address, measure_served, served_vocabulary
+from export.check.served import measure_served
 from export.check.speed import Speed, measure_speed, thread_counts
 from export.check.texts import PROMPTS, TEXT
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
 from export.sources import SourceFolder, resolve_source
+from export.target_vocabulary import read_target
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _PASS_ROWS = (1, 2, 4, 8)
@@ -186,16 +186,14 @@ class _Check:
         options = self._options
         if options.target is None:
             return None
-        if is_address(options.target):
-            name, vocabulary = served_vocabulary(options.target, api_key=options.api_key)
-            return Common.of(name, target=vocabulary, draft=draft.vocabulary)
-        self._target = resolve_source(
+        target = read_target(
             options.target,
+            api_key=options.api_key,
             trust_remote_code=options.trust_remote_code,
             progress=self._progress,
         )
-        vocabulary = read_tokenizer(self._target.path, width=self._target.checkpoint.logits_width)
-        return Common.of(self._target.name, target=vocabulary, draft=draft.vocabulary)
+        self._target = target.source
+        return Common.of(target, draft.vocabulary)
 
     def _advice(
         self, draft: OnnxDraft, speeds: Sequence[Speed]

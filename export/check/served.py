@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from edge_sdk.client import EdgeClient
 from edge_sdk.draft.model import DraftModel
-from edge_sdk.home import cosd_home
-from edge_sdk.peer import Card, fetch_vocabulary
 from edge_sdk.sampling import Sampling
 from edge_sdk.stats import Stats
-from edge_sdk.transport import HttpTransport
-from edge_sdk.vocab import Vocabulary
 from export.check.expected import Acceptance, standard_error
 from export.progress import Progress
+from export.target_vocabulary import run
 
 _METHODS: Final = ("hybrid", "coupled")
 _ECHOES: Final = 5
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +39,6 @@ class Served:
     alone_s: float
     draft_s: float
     gamma: int
-
-
-def is_address(target: str) -> bool:
-    """Whether a target is a server."""
-    return target.startswith(("http://", "https://"))
-
-
-def served_vocabulary(address: str, *, api_key: str | None) -> tuple[str, Vocabulary]:
-    """Name and vocabulary of a server's target; the byte table is kept in `COSD_HOME`.
-
-    Raises:
-        TransportError, Unauthorized: the server cannot be talked to.
-    """
-
-    async def ask() -> tuple[str, Vocabulary]:
-        transport = HttpTransport(address, api_key=api_key)
-        try:
-            card = Card.read(await transport.card())
-            tables: Path = cosd_home() / "tables"
-            return card.model, await fetch_vocabulary(transport, card.fingerprint, tables)
-        finally:
-            await transport.aclose()
-
-    return run(ask())
 
 
 def measure_served(
@@ -118,16 +86,6 @@ def measure_served(
         return _served(found, temperature, rtt, gamma)
 
     return run(measure())
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, also where this thread has a running event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 async def _echo(client: EdgeClient) -> float:

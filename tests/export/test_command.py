@@ -28,7 +28,16 @@ def run() -> Any:
 def test_help_explains_sources_and_options(run: Any) -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for word in ("smollm2-135m", "gemma3-270m", "GGUF", "--bits", "--context", "--force"):
+    options = ("--bits", "--context", "--force", "--target", "--html")
+    for word in ("smollm2-135m", "gemma3-270m", "GGUF", *options):
+        "smollm2-135m",
+        "gemma3-270m",
+        "GGUF",
+        "--bits",
+        "--context",
+        "--force",
+        "--target",
+    ):
         assert word in result.output
 
 
@@ -48,7 +57,9 @@ def test_arguments_reach_the_export(
         raise InvalidRequest("seen")
 
     monkeypatch.setattr(command, "export_draft", record)
-    run("a", "b", "--bits", "8", "--context", "64", "--backend", "optimum", "--force")
+    monkeypatch.setenv("COSD_API_KEY", "secret")
+    options = ["--bits", "8", "--context", "64", "--backend", "optimum", "--force"]
+    run("a", "b", *options, "--target", "http://x", "--trust-remote-code")
     assert seen.pop("progress") is not None
     assert seen == {
         "source": "a",
@@ -56,6 +67,9 @@ def test_arguments_reach_the_export(
         "bits": 8,
         "context": 64,
         "backend": "optimum",
+        "target": "http://x",
+        "api_key": "secret",
+        "trust_remote_code": True,
         "force": True,
     }
 

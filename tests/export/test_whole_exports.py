@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import (
@@ -18,8 +20,9 @@ from edge_sdk.errors import (
     ModelFolderInvalid,
     TokenizerUnsupported,
     UnsupportedModel,
+    VocabularyMismatch,
 )
-from export import export_draft
+from export import command, export_draft
 
 IDS = [5, 17, 42, 99, 3, 7]
 
@@ -180,3 +183,33 @@ def test_out_is_there_already(source: Path, tmp_path: Path) -> None:
     (tmp_path / "draft" / "manifest.json").write_text("{}")
     with pytest.raises(InvalidRequest, match=r"draft exists; choose another folder, or --force"):
         export_draft(source, str(tmp_path / "draft"))
+
+
+def test_a_target_is_looked_at_first(
+    source: Path, tmp_path: Path, recorder: Any, tiny_checkpoint: Path
+) -> None:
+    export_draft(source, tmp_path / "draft", target=str(tiny_checkpoint), bits=8, progress=recorder)
+    assert any("tokens in common with the target tiny-llama, 100.0%" in n for n in recorder.notes)
+    other = tmp_path / "other"
+    shutil.copytree(tiny_checkpoint, other)
+    path = other / "tokenizer.json"
+    document = json.loads(path.read_text())
+    vocab = document["model"]["vocab"]
+    document["model"]["vocab"] = {f"ab{name}": token for name, token in vocab.items()}
+    document["model"]["merges"] = []
+    path.write_text(json.dumps(document))
+    recorder.stages.clear()
+    with pytest.raises(VocabularyMismatch, match="with the target other, the draft shares 0"):
+        export_draft(source, tmp_path / "second", target=str(other), progress=recorder)
+    assert {name for name, _ in recorder.stages} == {"read the weights"}
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_page_after_the_export(source: Path, tmp_path: Path) -> None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command.export)
+    page = tmp_path / "page.html"
+    arguments = [str(source), str(tmp_path / "draft"), "--html", str(page), "--bits", "8"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "8-bit weights" in page.read_text(encoding="utf-8")
