@@ -25,7 +25,7 @@ from server_app.observability.requests import RequestLog
 from server_app.openai import routes as openai_routes
 from server_app.openai.model_names import ModelNames
 from server_app.quotas import KeyLimits
-from server_app.routes import health, metrics, models, sessions
+from server_app.routes import health, metrics, models, sessions, stream
 from server_app.settings import Settings
 from server_app.shared_prompts import read_shared_prompts
 from server_app.target.model import TargetModel
@@ -88,6 +88,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
     app.include_router(metrics.router)
     app.include_router(models.router)
     app.include_router(sessions.router)
+    app.include_router(stream.router)
     app.include_router(openai_routes.router)
     return app
 
