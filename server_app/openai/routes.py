@@ -26,13 +26,24 @@ router = APIRouter(prefix="/v1", route_class=OpenAIRoute)
 Owner = Annotated[str, Depends(owner_of)]
 
 
-@router.post("/completions", summary="Texts that go on from prompts, for OpenAI's clients")
+_AS_OPENAI = "Body and reply are OpenAI's, as far as docs/openai.md says."
+
+
+@router.post(
+    "/completions",
+    summary="Texts that go on from prompts, for OpenAI's clients",
+    description=_AS_OPENAI,
+)
 async def completions(owner: Owner, request: Request) -> Response:
     asked = CompletionRequest.read(await read_object(request))
     return await _answered(owner, request, asked, CompletionReplies, "prompt")
 
 
-@router.post("/chat/completions", summary="The next turn of a chat, for OpenAI's clients")
+@router.post(
+    "/chat/completions",
+    summary="The next turn of a chat, for OpenAI's clients",
+    description=_AS_OPENAI,
+)
 async def chat_completions(owner: Owner, request: Request) -> Response:
     asked = ChatRequest.read(await read_object(request))
     return await _answered(owner, request, asked, ChatReplies, "messages")

@@ -47,9 +47,6 @@ class ServedTexts:
         self._begun: list[Delta] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def __len__(self) -> int:
-        return len(self._texts)
-
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompts, each counted once however many choices it has."""

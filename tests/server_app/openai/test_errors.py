@@ -252,3 +252,13 @@ def test_a_fault_of_the_server(
     monkeypatch.undo()
     assert client.completions.create(**COMPLETION).choices
     assert server.sessions == 0
+
+
+def test_errors_are_counted_by_their_own_codes() -> None:
+    with (
+        serving(metrics_open=True) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        refused(client, "/completions", {**COMPLETION, "model": "gpt-4"})
+        metrics = httpx.get(f"{server.url}/metrics").text
+    assert 'cosd_errors_total{code="not_found"} 1.0' in metrics
