@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ROWS_AT_ONCE = 1024
+# Of an input that the sample text never reaches, relative to the mean of its block.
+_LEAST_IMPORTANCE = 0.01
 # Steps tried for each 4-bit block, as multiples of (largest weight / -8). Clipping the largest
 # weight a little, or giving it the short side of [-8, 7], often serves the others better: on
 # SmolLM2-135M this brings the relative error of the linear layers from 8.7 % to 7.7 %.
@@ -31,22 +33,31 @@ class BlockwiseWeights:
     block: int
 
 
-def quantise_blocks(weights: NDArray[np.floating], *, bits: int, block: int) -> BlockwiseWeights:
+def quantise_blocks(
+    weights: NDArray[np.floating],
+    *,
+    bits: int,
+    block: int,
+    power: NDArray[np.floating] | None = None,
+) -> BlockwiseWeights:
     """Round a matrix to symmetric block-wise integers.
 
     Args:
         weights: [N, K], N outputs.
         bits: 4 or 8.
         block: a power of two, at least 16; K is padded with zeros to a multiple.
+        power: mean square of each input [K]. The error of a weight counts in proportion, which
+            is how it enters the output; default: all alike.
     """
     outputs, inputs = weights.shape
     blocks = -(-inputs // block)
+    importance = _importance(power, blocks, block)
     packed = np.empty((outputs, blocks, block * bits // 8), dtype=np.uint8)
     scales = np.empty((outputs, blocks), dtype=np.float32)
     for start in range(0, outputs, _ROWS_AT_ONCE):
         rows = np.asarray(weights[start : start + _ROWS_AT_ONCE], dtype=np.float32)
         rows = np.pad(rows, ((0, 0), (0, blocks * block - inputs)))
-        values, steps = _round(rows.reshape(-1, blocks, block), bits)
+        values, steps = _round(rows.reshape(-1, blocks, block), importance, bits)
         end = start + len(rows)
         scales[start:end] = steps
         packed[start:end] = values if bits == 8 else values[..., 0::2] | values[..., 1::2] << 4
@@ -63,28 +74,40 @@ def dequantise_blocks(weights: BlockwiseWeights, inputs: int) -> NDArray[np.floa
     return wide.reshape(len(wide), -1)[:, :inputs]
 
 
-def _round(rows: NDArray[np.float32], bits: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+def _importance(power: NDArray[np.floating] | None, blocks: int, block: int) -> NDArray[np.float32]:
+    """How much errors count within each block [blocks, block], about 1 on average."""
+    if power is None:
+        return np.ones((blocks, block), dtype=np.float32)
+    padded = np.zeros(blocks * block, dtype=np.float32)
+    padded[: len(power)] = power
+    rows = padded.reshape(blocks, block)
+    mean = rows.mean(axis=1, keepdims=True)
+    relative = np.divide(rows, mean, out=np.ones_like(rows), where=mean > 0.0)
+    return relative + np.float32(_LEAST_IMPORTANCE)
+
+
+def _round(
+    rows: NDArray[np.float32], importance: NDArray[np.float32], bits: int
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Values [N, blocks, block] and scales [N, blocks] of [N, blocks, block] weights."""
     low = -(1 << (bits - 1))
     extreme = np.take_along_axis(rows, np.abs(rows).argmax(axis=-1, keepdims=True), axis=-1)
+    weighed = rows * importance
     best_values = np.zeros(rows.shape, dtype=np.float32)
     best_scale = np.zeros(extreme.shape, dtype=np.float32)
-    best_error = np.full(extreme.shape, np.inf, dtype=np.float32)
+    best_gain = np.full(extreme.shape, -np.inf, dtype=np.float32)
     for step in _STEPS if bits == 4 else (1.0,):
         scale = extreme * np.float32(step / low)
         values = np.divide(rows, scale, out=np.zeros_like(rows), where=scale != 0.0)
         np.clip(np.rint(values, out=values), low, -low - 1, out=values)
-        scale = _least_squares(rows, values)
-        error = np.square(values * scale - rows).sum(axis=-1, keepdims=True)
-        better = error < best_error
+        # The best scale for these values is product / power, and leaves an error of
+        # (sum of squared weights) - product^2 / power.
+        product = np.einsum("nbk,nbk->nb", values, weighed)[..., None]
+        power = np.einsum("nbk,bk->nb", values * values, importance)[..., None]
+        scale = np.divide(product, power, out=np.zeros_like(power), where=power > 0.0)
+        gain = scale * product
+        better = gain > best_gain
         best_values = np.where(better, values, best_values)
         best_scale = np.where(better, scale, best_scale)
-        best_error = np.where(better, error, best_error)
+        best_gain = np.where(better, gain, best_gain)
     return (best_values - low).astype(np.uint8), best_scale[..., 0]
-
-
-def _least_squares(rows: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The scale a block that brings `values * scale` closest to `rows`, [N, blocks, 1]."""
-    power = np.square(values).sum(axis=-1, keepdims=True)
-    product = (values * rows).sum(axis=-1, keepdims=True)
-    return np.asarray(np.divide(product, power, out=np.zeros_like(power), where=power > 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,14 @@ INLINE_BYTES = 1024  # tensors up to this size stay in the graph file
 def data_name(graph: Path) -> str:
     """File name of the weights of a graph."""
     return f"{graph.name}.data"
+
+
+def place_of(tensor: TensorProto) -> tuple[str, int] | None:
+    """File name and offset of the values of an external initializer, else None."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return entries["location"], int(entries.get("offset", "0"))
 
 
 def read_tensor(tensor: TensorProto, folder: Path) -> NDArray[Any]:
@@ -82,12 +91,20 @@ class ExternalData:
         return tensor
 
     def alias(self, name: str, tensor: TensorProto, shape: tuple[int, ...]) -> TensorProto:
-        """A second initializer of another shape over the same bytes of the file."""
+        """A second initializer of another shape over the bytes of the first, or the first of
+        them. A small one, which lies in the graph, is copied."""
         twin = TensorProto()
         twin.CopyFrom(tensor)
         twin.name = name
         del twin.dims[:]
         twin.dims.extend(shape)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        size = math.prod(shape) * dtype.itemsize
+        if tensor.data_location != TensorProto.EXTERNAL:
+            twin.raw_data = tensor.raw_data[:size]
+        for entry in twin.external_data:
+            if entry.key == "length":
+                entry.value = str(size)
         return twin
 
     def __enter__(self) -> Self:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-_SLICE = "last_row"
+SLICE = "last_row"
+# Inputs of a Slice [1, n, d] -> [1, 1, d] after its value.
+BOUNDS = {
+    f"{SLICE}_starts": -1,
+    f"{SLICE}_ends": int(np.iinfo(np.int64).max),
+    f"{SLICE}_axes": 1,
+}
 
 
 def keep_last_row(model: ModelProto) -> bool:
@@ -22,27 +28,41 @@ def keep_last_row(model: ModelProto) -> bool:
     logits = next((output for output in graph.output if output.name == "logits"), None)
     if logits is None:
         return False
-    makers = {name: node for node in graph.node for name in node.output}
-    head = _head(makers, logits.name)
+    head = find_head(model, logits.name)
     if head is None:
         return False
     hidden = head.input[0]
-    bounds = {"starts": -1, "ends": np.iinfo(np.int64).max, "axes": 1}
-    for name, value in bounds.items():
-        graph.initializer.append(
-            numpy_helper.from_array(np.array([value], dtype=np.int64), f"{_SLICE}_{name}")
-        )
-    node = helper.make_node(
-        "Slice", [hidden, *[f"{_SLICE}_{name}" for name in bounds]], [_SLICE], name=_SLICE
-    )
-    head.input[0] = _SLICE
+    present = {tensor.name for tensor in graph.initializer}
+    for name, value in BOUNDS.items():
+        if name not in present:
+            graph.initializer.append(
+                numpy_helper.from_array(np.array([value], dtype=np.int64), name)
+            )
+    node = helper.make_node("Slice", [hidden, *BOUNDS], [SLICE], name=SLICE)
+    head.input[0] = SLICE
     graph.node.insert(list(graph.node).index(head), node)
     logits.type.tensor_type.shape.dim[1].dim_value = 1
     return True
 
 
-def _head(makers: dict[str, NodeProto], name: str) -> NodeProto | None:
+def keep_every_row(model: ModelProto) -> None:
+    """Undo `keep_last_row`, and what `export.backends.fused_graph` does in its place: every
+    layer and the head see all rows of a pass."""
+    graph = model.graph
+    starts = next(iter(BOUNDS))
+    slices = [node for node in graph.node if node.op_type == "Slice" and node.input[1] == starts]
+    sources = {node.output[0]: node.input[0] for node in slices}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name in sources:
+                node.input[index] = sources[name]
+    for node in slices:
+        graph.node.remove(node)
+
+
+def find_head(model: ModelProto, name: str) -> NodeProto | None:
     """The MatMul behind the logits, through operators that work on each value alone."""
+    makers = {output: node for node in model.graph.node for output in node.output}
     while (node := makers.get(name)) is not None:
         if node.op_type == "MatMul":
             return node

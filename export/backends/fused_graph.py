@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from export.backends.fused_shape import DecoderShape
 from export.external_data import ExternalData
+from export.last_row import BOUNDS
 from export.progress import Stage
 
 _MICROSOFT = "com.microsoft"
@@ -49,7 +50,7 @@ class FusedGraph:
         shape = self._shape
         for name, table in zip(_ROTATIONS, (shape.cosines, shape.sines), strict=True):
             self._add(name, table)
-        for name, value in (("last", -1), ("end", np.iinfo(np.int64).max), ("rows", 1)):
+        for name, value in BOUNDS.items():
             self._add(name, np.array([value], dtype=np.int64))
         self._add("embedding", self._weight("model.embed_tokens.weight"))
         residual = self._node("Gather", ["embedding", "input_ids"], "embedded")
@@ -182,7 +183,7 @@ class FusedGraph:
         return normed, total
 
     def _last_row(self, value: str) -> str:
-        return self._node("Slice", [value, "last", "end", "rows"], f"{value}.last")
+        return self._node("Slice", [value, *BOUNDS], f"{value}.last")
 
     def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from edge_sdk.errors import InvalidRequest, UnsupportedModel
-from export import quantise
 from export.blockwise import dequantise_blocks, quantise_blocks
 from export.progress import NoProgress
 from export.quantise import quantise_weights
+from export.recipe import RECIPES, Rounding
 
 IDS = np.array([[3, 250, 0, 41, 299]])
 WIDTH, HIDDEN, POSITIONS = 300, 96, 64
@@ -78,8 +79,10 @@ def run(path: Path) -> np.ndarray:
     return np.asarray(session.run(["logits"], {"ids": IDS, "ids_positions": positions})[0])
 
 
-def rounded(matrix: np.ndarray, bits: int) -> np.ndarray:
-    return dequantise_blocks(quantise_blocks(matrix, bits=bits, block=32), matrix.shape[1])
+def rounded(matrix: np.ndarray, rounding: Rounding) -> np.ndarray:
+    block = rounding.block(matrix.shape[1])
+    blocks = quantise_blocks(matrix, bits=rounding.bits, block=block)
+    return dequantise_blocks(blocks, matrix.shape[1])
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -88,15 +91,17 @@ def rounded(matrix: np.ndarray, bits: int) -> np.ndarray:
 def test_the_operators_compute_with_the_rounded_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int, tied: bool, gemm: bool
 ) -> None:
-    monkeypatch.setattr(quantise, "ACCURACY_LEVEL", 0)  # activations in fp32: comparable exactly
+    # Activations in fp32: comparable exactly.
+    recipe = replace(RECIPES[bits], accuracy_level=0)
+    monkeypatch.setitem(RECIPES, bits, recipe)
     weights = make_graph(tmp_path / "in.onnx", tied=tied, gemm=gemm)
     out = quantise_weights(
         tmp_path / "in.onnx", tmp_path / "out.onnx", bits=bits, progress=NoProgress()
     )
-    table = rounded(weights["table"], quantise.HEAD_BITS)
-    head = table if tied else rounded(weights["head"].T, quantise.HEAD_BITS)
+    table = rounded(weights["table"], recipe.head)
+    head = table if tied else rounded(weights["head"].T, recipe.head)
     layer = weights["layer"] if gemm else weights["layer"].T
-    hidden = (table[IDS[0]] + weights["positions"][: IDS.shape[1]]) @ rounded(layer, bits).T
+    hidden = (table[IDS[0]] + weights["positions"][: IDS.shape[1]]) @ rounded(layer, recipe.other).T
     if gemm:
         hidden += weights["bias"]
     assert np.abs(run(out) - hidden @ head.T).max() < 1e-3
@@ -107,8 +112,8 @@ def test_the_operators_compute_with_the_rounded_weights(
     assert "Transpose" not in kinds
 
 
-def test_bits_by_the_place_of_a_layer(tmp_path: Path) -> None:
-    """Narrowing layers and the head in 8 bits, though a layer inside is wider than the head."""
+def test_bits_and_blocks_by_the_place_of_a_layer(tmp_path: Path) -> None:
+    """Narrowing layers in 8 bits, though a layer inside is wider than the head."""
     random = np.random.default_rng(0)
     shapes = {"wide": (64, 96), "narrow": (96, 64), "wider": (64, 512), "back": (512, 64)}
     shapes["head"] = (64, 128)
@@ -129,16 +134,15 @@ def test_bits_by_the_place_of_a_layer(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.save(model, str(tmp_path / "in.onnx"))
-    for bits, expected in ((4, [4, 8, 4, 8, 8]), (8, [8] * 5)):
+    four = [(4, 32), (8, 32), (4, 64), (8, 128), (4, 32)]
+    for bits, expected in ((4, four), (8, [(8, size) for size in (64, 32, 64, 128, 64)])):
         out = quantise_weights(
             tmp_path / "in.onnx", tmp_path / "out.onnx", bits=bits, progress=NoProgress()
         )
-        found = [
-            helper.get_attribute_value(attribute)
-            for node in onnx.load(str(out)).graph.node
-            for attribute in node.attribute
-            if attribute.name == "bits"
-        ]
+        found = []
+        for node in onnx.load(str(out)).graph.node:
+            values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            found.append((values["bits"], values["block_size"]))
         assert found == expected
 
 
@@ -150,7 +154,7 @@ def test_a_tied_head_lies_in_the_file_once(tmp_path: Path) -> None:
             tmp_path / "in.onnx", tmp_path / f"{tied}.onnx", bits=4, progress=NoProgress()
         )
         sizes[tied] = out.with_name(f"{out.name}.data").stat().st_size
-    assert sizes[False] - sizes[True] > WIDTH * HIDDEN
+    assert sizes[False] - sizes[True] > WIDTH * HIDDEN / 2
 
 
 def test_int8_activations_stay_close(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""Small random checkpoints, made on the spot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+WIDTH, CONTEXT = 288, 160
+SIZES: dict[str, Any] = {
+    "vocab_size": WIDTH,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+}
+
+
+def write_model(folder: Path, family: str, **options: Any) -> Any:
+    """Save a random model of `<family>ForCausalLM` with sizes of `SIZES`, `options` apart; norms
+    and biases are random too, or nothing would test them."""
+    import torch
+    import transformers
+
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **options})
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if values.dim() == 1:
+                values.copy_(torch.rand_like(values) + (0.5 if "norm" in name else -0.5))
+    model.save_pretrained(folder)
+    return model
