@@ -135,10 +135,10 @@ class AutoTransport(Transport):
         self._not_before = asyncio.get_running_loop().time() + pause
 
     def _note_closed(self, socket: Socket) -> None:
-        if socket.answered or not socket.asked:
+        if socket.answered:
             self._useless = 0
-            return
-        self._note_useless("it broke before any reply")
+        elif socket.asked:
+            self._note_useless("it broke before any reply")
 
     def _note_useless(self, reason: str) -> None:
         self._useless += 1

@@ -47,6 +47,7 @@ class WebSocketTransport(Transport):
         self._on_closed = on_closed
         self._sockets: dict[str, Socket] = {}
         self._dialling: dict[str, asyncio.Task[Socket]] = {}
+        self._dials: set[asyncio.Task[Socket]] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
     @property
@@ -55,11 +56,11 @@ class WebSocketTransport(Transport):
 
     async def aclose(self) -> None:
         self._http.closed = True
-        for task in self._dialling.values():
+        for task in self._dials:
             task.cancel()
         await asyncio.gather(
             *(socket.aclose() for socket in list(self._sockets.values())),
-            *self._dialling.values(),
+            *self._dials,
             *self._farewells,
             return_exceptions=True,
         )
@@ -98,8 +99,10 @@ class WebSocketTransport(Transport):
         if task is None:
             task = asyncio.create_task(self._dial(session_id, probing))
             self._dialling[session_id] = task
+            self._dials.add(task)
 
             def done(task: asyncio.Task[Socket]) -> None:
+                self._dials.discard(task)
                 if self._dialling.get(session_id) is task:
                     del self._dialling[session_id]
                 if not task.cancelled():
@@ -110,9 +113,8 @@ class WebSocketTransport(Transport):
 
     def drop(self, session_id: str) -> None:
         """Close the session's WebSocket in the background."""
-        dialling = self._dialling.pop(session_id, None)
-        if dialling is not None:
-            dialling.cancel()
+        # A connection still being made is finished first: whether it can be is worth knowing.
+        self._dialling.pop(session_id, None)
         socket = self._sockets.pop(session_id, None)
         if socket is not None:
             task = asyncio.create_task(socket.aclose())
@@ -209,7 +211,10 @@ class WebSocketTransport(Transport):
         except BaseException:
             socket.abort("it did not answer in time")
             raise
-        self._sockets[session_id] = socket
+        if self._dialling.get(session_id) is asyncio.current_task():
+            self._sockets[session_id] = socket
+        else:
+            await socket.aclose()
         return socket
 
     def _gone(self, session_id: str, socket: Socket) -> None:
