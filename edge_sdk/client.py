@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
+from edge_sdk.adapt import Controller
 from edge_sdk.arguments import integer, kind, require_text, shown
 from edge_sdk.chat import Message
 from edge_sdk.connection import Connection
+from edge_sdk.control import Control, Fixed
 from edge_sdk.decoding.method import Method
 from edge_sdk.decoding.registry import method_named
 from edge_sdk.errors import EmptyPrompt, InvalidRequest
@@ -19,7 +21,7 @@ from edge_sdk.session import Request
 from edge_sdk.stream import Stream
 from edge_sdk.vocab.stop import StopStrings, stop_list
 from edge_sdk.wire import Generation, Prompt
-from edge_sdk.wire.limits import MAX_DRAFT
+from edge_sdk.wire.limits import MAX_DRAFT, MAX_WINDOW
 
 
 class EdgeClient(Connection):
@@ -59,7 +61,8 @@ class EdgeClient(Connection):
         max_tokens: int = 256,
         stop: Iterable[str] | None = (),
         seed: int | None = None,
-        gamma: int = 3,
+        gamma: int | Literal["auto"] = "auto",
+        window: int | None = None,
     ) -> Stream:
         """Generate a text.
 
@@ -71,7 +74,12 @@ class EdgeClient(Connection):
             max_tokens: most target tokens.
             stop: strings that end the text; they are not part of it.
             seed: 64 bits; by default fresh ones.
-            gamma: tokens drafted a round.
+            gamma: tokens drafted a round; "auto" measures and chooses, drafts ahead where that
+                pays, and lets the server decode alone where drafting does not. The text's law
+                is the same; texts of `hybrid` and `candidates` repeat for a seed only with a
+                fixed gamma.
+            window: blocks in flight, the one being drafted included; 1 sends one at a time.
+                By default it is chosen too, or 1 if gamma is fixed.
 
         Raises:
             InvalidRequest: an argument is wrong; the message names it.
@@ -86,11 +94,7 @@ class EdgeClient(Connection):
                 field="sampling",
             )
         chosen.check(sampling)
-        gamma = integer("gamma", gamma)
-        if not 1 <= gamma <= MAX_DRAFT:
-            raise InvalidRequest(
-                f"gamma is {shown(gamma)}; it must be within [1, {MAX_DRAFT}]", field="gamma"
-            )
+        control = self._control(chosen, gamma, window)
         stop = stop_list(stop)
         StopStrings(stop)
         if not isinstance(prompt, str | None):
@@ -120,10 +124,31 @@ class EdgeClient(Connection):
                 seed=secrets.randbits(64) if seed is None else integer("seed", seed),
                 options=chosen.options(),
             ),
-            gamma=1 if chosen.keeps_sure else gamma,
+            control=control,
             stop=stop,
+            adaptive=not isinstance(control, Fixed),
         )
         return Stream(self, request)
+
+    def _control(self, method: Method, gamma: object, window: object) -> Control:
+        ahead = None if window is None else _within("window", window, MAX_WINDOW)
+        fixed = None if gamma == "auto" else _within("gamma", gamma, MAX_DRAFT)
+        if method.keeps_sure:
+            return Fixed(gamma=1)
+        if fixed is not None:
+            return Fixed(gamma=fixed, window=ahead or 1)
+        if ahead is not None:
+            return Controller(windows=(ahead,), plain=method.lossless)
+        if method.name not in self._controllers:
+            self._controllers[method.name] = Controller(plain=method.lossless)
+        return self._controllers[method.name]
+
+
+def _within(name: str, value: object, most: int) -> int:
+    number = integer(name, value)
+    if not 1 <= number <= most:
+        raise InvalidRequest(f"{name} is {shown(value)}; it must be within [1, {most}]", field=name)
+    return number
 
 
 def _method(method: object) -> Method:

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.adapt import Controller
 from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind, shown
 from edge_sdk.decoding.noise import token_keys
@@ -114,6 +115,7 @@ class Connection:
         self._connecting = asyncio.Lock()
         self._drafting = asyncio.Lock()
         self._drafted: weakref.ref[Closable] | None = None
+        self._controllers: dict[str, Controller] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.streams: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.closed = False

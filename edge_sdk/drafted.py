@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from edge_sdk.adapt import Plan
 from edge_sdk.blocks import Block, Outcome
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.errors import InvalidRequest, SessionLost
+from edge_sdk.flight import Flight
+from edge_sdk.learning import confidences, learn
 from edge_sdk.rounds import Rounds
+from edge_sdk.server_alone import stretch_alone
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.tokens import Token
-from edge_sdk.wire import Finish, Verdict
+from edge_sdk.wire import Finish
 
 T = TypeVar("T")
 
@@ -64,6 +69,8 @@ class DraftedText:
             max_tokens=generation.max_tokens,
             keeps_sure=request.method.keeps_sure,
         )
+        self._flight = Flight(session, self._rounds)
+        self._control = request.control
         stats.common_vocabulary = len(alignment)
 
     async def tokens(self) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
@@ -74,27 +81,80 @@ class DraftedText:
         await self._in_thread(self._begin_draft)
         start = time.perf_counter()
         self.stats.open_seconds = start - begin
-        async for outcome in self._outcomes():
-            self.stats.seconds = time.perf_counter() - start
-            yield outcome.tokens, outcome.finish
+        try:
+            async with contextlib.aclosing(self._outcomes()) as outcomes:
+                async for outcome in outcomes:
+                    self.stats.seconds = time.perf_counter() - start
+                    yield outcome.tokens, outcome.finish
+        finally:
+            await self._flight.clear()
 
     async def _outcomes(self) -> AsyncGenerator[Outcome, None]:
+        rounds, flight = self._rounds, self._flight
         while True:
-            if (sure := await self._sure()) is not None:
+            if not len(flight) and (sure := await self._sure()) is not None:
                 yield sure
                 continue
-            block = await self._block()
-            if block is None:
-                self._check_open()
-                return
-            outcome = self._rounds.receive(await self._verdict(block))
+            if rounds.may_follow and rounds.left > 0:
+                plan = self._plan()
+                if not plan.speculate and not len(flight):
+                    async for outcome in self._stretch(plan.tokens):
+                        yield outcome
+                    continue
+                if plan.speculate and rounds.live < plan.window:
+                    block = await self._block(plan)
+                    if block is not None:
+                        flight.send(block)
+                        if not flight.ready:
+                            continue
+                    elif self._cancelled.is_set() or not len(flight):
+                        self._check_open()
+                        return
+            answered = await flight.oldest()
+            begin = time.perf_counter()
+            outcome = rounds.receive(answered.verdict)
+            self.stats.round_seconds += answered.seconds
             self._count(outcome)
+            learn(self._control, answered, outcome, time.perf_counter() - begin)
             while outcome.asking:
                 if outcome.tokens:
                     yield outcome
                 outcome = await self._more()
             self._lost_asking = 0
-            yield outcome
+            if not outcome.stale:
+                yield outcome
+
+    def _plan(self) -> Plan:
+        remaining = self._rounds.left
+        if self._request.adaptive and not self._follower.room:
+            return Plan(speculate=False, tokens=remaining)
+        return self._control.plan(remaining=remaining)
+
+    async def _stretch(self, count: int) -> AsyncGenerator[Outcome, None]:
+        """Let the server decode so many tokens alone."""
+        rounds = self._rounds
+        stream = stretch_alone(
+            self._client,
+            self._session,
+            lambda: rounds.generated,
+            most=self._request.generation.max_tokens,
+            limit=max(1, min(count, rounds.left)),
+            settled=rounds.unsent,
+            next_sequence=rounds.next_sequence,
+            state=rounds.state,
+        )
+        begin = time.perf_counter()
+        first = tokens = 0.0
+        async with contextlib.aclosing(stream) as ids:
+            async for token, finish in ids:
+                tokens += 1
+                first = first or time.perf_counter() - begin
+                outcome = rounds.streamed(token)
+                self.stats.target_calls += 1
+                yield replace(outcome, finish=finish or outcome.finish)
+        self._control.streamed(
+            tokens=int(tokens), seconds=time.perf_counter() - begin, first_seconds=first
+        )
 
     def _begin_draft(self) -> None:
         prompt, follower = self._request.prompt, self._follower
@@ -110,15 +170,33 @@ class DraftedText:
         if follower.room:
             follower.logits()
 
-    async def _block(self) -> Block | None:
+    async def _block(self, plan: Plan) -> Block | None:
+        """Draft a block; None if it is to be given up, since a verdict that came in meanwhile
+        makes it stale, or since the text is."""
         begin = time.perf_counter()
-        gamma = self._request.gamma
-        block = await self._in_thread(
-            lambda: self._rounds.next_block(gamma, cancelled=self._cancelled.is_set)
-        )
-        self.stats.draft_seconds += time.perf_counter() - begin
+        stale = threading.Event()
+        rounds, control = self._rounds, self._control
+        room = min(rounds.left, self._follower.room)
+        refusal = asyncio.ensure_future(self._flight.refusal()) if rounds.live else None
+        if refusal is not None:
+            refusal.add_done_callback(lambda done: None if done.cancelled() else stale.set())
+        try:
+            block = await self._in_thread(
+                lambda: rounds.next_block(
+                    plan.gamma,
+                    more=plan.more and room > plan.gamma,
+                    enough=lambda drafted: control.enough(confidences(drafted)),
+                    cancelled=lambda: stale.is_set() or self._cancelled.is_set(),
+                )
+            )
+        finally:
+            if refusal is not None:
+                refusal.cancel()
+        seconds = time.perf_counter() - begin
+        self.stats.draft_seconds += seconds
         if block is not None:
             self.stats.drafted += len(block.drafted)
+            control.drafted(seconds=seconds, tokens=len(block.drafted))
         return block
 
     async def _sure(self) -> Outcome | None:
@@ -141,9 +219,11 @@ class DraftedText:
             self._lost_asking += 1
             if self._lost_asking > MAX_REOPENS:
                 raise
+            await self._flight.clear()
             block = rounds.rejected_again()
             await self._session.reopen(rounds.generated, block.verify.sequence, rounds.state)
-            outcome = rounds.receive(await self._verdict(block))
+            self._flight.send(block)
+            outcome = rounds.receive((await self._flight.oldest()).verdict)
             # Its first token was examined before.
             self._count(replace(outcome, examined=max(0, outcome.examined - 1)))
             return outcome
@@ -159,22 +239,6 @@ class DraftedText:
         if outcome.nll is not None:
             self.stats.target_nll += outcome.nll
             self.stats.nll_tokens += len(outcome.tokens)
-
-    async def _verdict(self, block: Block) -> Verdict:
-        rounds = self._rounds
-        for _ in range(MAX_REOPENS):
-            begin = time.perf_counter()
-            try:
-                verdict = await self._session.verify(block.verify)
-            except SessionLost:
-                await self._session.reopen(rounds.generated, block.verify.sequence, rounds.state)
-                block = rounds.renewed(block)
-                continue
-            self.stats.round_seconds += time.perf_counter() - begin
-            return verdict
-        raise SessionLost(
-            f"the server lost the session {MAX_REOPENS} times in a row; is it out of memory?"
-        )
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run on the draft's thread. When cancelled, waits until the draft is free again."""

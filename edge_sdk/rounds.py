@@ -17,6 +17,7 @@ from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
 from edge_sdk.errors import ProtocolError
 from edge_sdk.tokens import Origin, Token
+from edge_sdk.verdicts import check_verdict
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
 from edge_sdk.wire.limits import MAX_BLOCKS, MAX_DRAFT
@@ -70,6 +71,7 @@ class Rounds:
         self._keeps_sure = keeps_sure
         self._kept: list[int] = []
         self._unsure: Drafted | None = None
+        self._draftings = 0
         self._penalised = half.context.sampling.repetition_penalty != 1
 
     @property
@@ -77,12 +79,30 @@ class Rounds:
         """Blocks whose verdict is awaited."""
         return len(self._in_flight)
 
+    @property
+    def live(self) -> int:
+        """Blocks in flight that may still be accepted."""
+        return sum(not block.doomed for block in self._in_flight)
+
+    @property
+    def may_follow(self) -> bool:
+        """A further block may be drafted now: none is awaited, or the last one said `more`, or
+        it is known to be stale."""
+        last = self._in_flight[-1] if self._in_flight else None
+        return self._rejected is None and (last is None or last.doomed or last.verify.more)
+
+    @property
+    def left(self) -> int:
+        """Tokens that the text may still have after those in flight, all accepted."""
+        return min(self._max_tokens, self.room) - self._base()
+
     def keep_sure(self) -> Outcome | None:
         """Draft one token and keep it if the method is sure of it without the server; None if
         not, or if nothing can be drafted. The token then begins the next block."""
         follower = self._follower
         if not self._keeps_sure or self._unsure or follower is None or not follower.room:
             return None
+        self._draftings += 1
         token = self._drawn(follower, len(self.generated))
         if not token.sure:
             self._unsure = token
@@ -105,6 +125,9 @@ class Rounds:
     ) -> Block | None:
         """Draft a block of at most `gamma` tokens.
 
+        It follows the last block in flight as if that one will be accepted whole; after one
+        that is known to be stale, it follows the text.
+
         An end token ends the block, since what follows it would not be read.
 
         Args:
@@ -114,19 +137,24 @@ class Rounds:
                 decided before any of its tokens is drawn.
             enough: asked after each token with those of the block; True ends it. It may look at
                 them and their laws only: a token once drawn is sent.
-            cancelled: asked between tokens; True gives up.
+            cancelled: asked between tokens; True gives the block up. May depend on verdicts
+                that came in meanwhile, not on the block's tokens; the next verdict rewinds.
 
         Returns:
             the block, noted as in flight; None if cancelled.
         """
-        last = self._in_flight[-1] if self._in_flight else None
-        if last is not None and (last.doomed or not last.verify.more):
+        if not self.may_follow:
             raise ValueError(
                 "a block may follow an unanswered one only if that one said `more` and may still "
                 "be accepted"
             )
-        base = len(self.generated) + sum(len(block.drafted) for block in self._in_flight)
+        last = self._in_flight[-1] if self._in_flight else None
+        if last is not None and last.doomed:
+            last = None
+        base = self._base()
         sequence = self.next_sequence
+        # Each drafting has coins of its own, even where it drafts a position once more.
+        self._draftings += 1
         drafted: list[Drafted] = []
         marks: list[int] = []
         follower = self._follower
@@ -168,7 +196,13 @@ class Rounds:
         if not self._in_flight:
             raise ProtocolError("the server sent a verdict that nobody awaits")
         block = self._in_flight[0]
-        self._check(verdict, block)
+        check_verdict(
+            verdict,
+            block,
+            length=len(self.generated),
+            max_tokens=self._max_tokens,
+            target_size=len(self._target),
+        )
         if verdict.stale:
             self._in_flight.popleft()
             return Outcome(stale=True)
@@ -266,13 +300,46 @@ class Rounds:
         self._in_flight.append(block)
         return block
 
-    def renewed(self, block: Block) -> Block:
-        """The oldest block in flight, for a session opened again with every token of
-        `generated`: the same drafts, and nothing that refers to the lost session."""
-        if not self._in_flight or self._in_flight[0] is not block:
-            raise ValueError("only the oldest block can be sent to a new session")
-        block.verify = replace(block.verify, settled=None, parent=None, kept=b"")
-        return block
+    def renewed(self) -> list[Block]:
+        """The blocks to send to a session opened again with every token of `generated`, oldest
+        first: the same drafts, and nothing that refers to the lost session. It begins with
+        the number of the first, or with `next_sequence` if there is none."""
+        while self._in_flight and self._in_flight[0].doomed:
+            self._in_flight.popleft()
+        self._unsent = None
+        self._kept = []
+        if self._in_flight:
+            first = self._in_flight[0]
+            first.verify = replace(first.verify, settled=None, parent=None, kept=b"")
+        return list(self._in_flight)
+
+    def streamed(self, token: int) -> Outcome:
+        """Take a token that the server decoded alone, while no block is in flight.
+
+        Raises:
+            ProtocolError: the id is outside of the target's vocabulary, or the text is complete.
+        """
+        if self._in_flight or self._rejected is not None:
+            raise ValueError("a block is in flight")
+        if not 0 <= token < len(self._target):
+            raise ProtocolError(f"the server's stream has token {token}")
+        if self.left < 1:
+            raise ProtocolError(f"the server's stream goes on after {len(self.generated)} tokens")
+        self._unsent = None
+        if self._follower is not None:
+            self._follower.settle(token)
+        return Outcome(tokens=(self._append(token, Origin.SERVER),), finish=self._finish())
+
+    @property
+    def unsent(self) -> int | None:
+        """The last token, if the device settled it and the server does not know it yet."""
+        return self._unsent
+
+    def _base(self) -> int:
+        """Tokens of the text if all that may still be accepted is."""
+        return len(self.generated) + sum(
+            len(block.drafted) for block in self._in_flight if not block.doomed
+        )
 
     def _keep(self, block: Block, count: int) -> list[Token]:
         tokens = []
@@ -287,7 +354,7 @@ class Rounds:
         return self._half.draft(
             follower.logits(),
             position=position,
-            block=self.next_sequence,
+            block=self._draftings,
             seen=follower.seen() if self._penalised else None,
         )
 
@@ -318,43 +385,3 @@ class Rounds:
         if len(self.generated) >= self.room:
             return Finish.CONTEXT
         return Finish.NONE
-
-    def _check(self, verdict: Verdict, block: Block) -> None:
-        size = len(block.drafted)
-        wrong = None
-        if verdict.sequence != block.verify.sequence:
-            wrong = f"answers {verdict.sequence}, not {block.verify.sequence}"
-        elif verdict.finish not in Finish.__members__.values():
-            wrong = f"has finish {verdict.finish}"
-        elif verdict.stale:
-            wrong = None if block.doomed else "drops a block that is not stale"
-        elif block.doomed:
-            wrong = "keeps a block that was drafted on a rejected one"
-        elif verdict.accepted > size:
-            wrong = f"accepts {verdict.accepted} of {size} drafted tokens"
-        elif len(self.generated) + verdict.accepted + _settles(verdict) > self._max_tokens:
-            wrong = f"goes past the {self._max_tokens} tokens that were asked for"
-        elif verdict.settled is not None and not 0 <= verdict.settled < len(self._target):
-            wrong = f"settles id {verdict.settled}, outside the target's {len(self._target)}"
-        elif verdict.rejection is not None and (
-            verdict.accepted >= size or verdict.settled is not None or verdict.finish
-        ):
-            wrong = "carries a rejection where none can be"
-        elif (
-            verdict.settled is None
-            and verdict.rejection is None
-            and not verdict.finish
-            and not (block.verify.more and verdict.accepted == size)
-        ):
-            wrong = "settles nothing"
-        elif verdict.settled is not None and block.verify.more and verdict.accepted == size:
-            wrong = "has a bonus although more was to follow"
-        if wrong:
-            raise ProtocolError(
-                f"the server's verdict {wrong}; the text so far stands, the server is broken or "
-                f"speaks another protocol"
-            )
-
-
-def _settles(verdict: Verdict) -> bool:
-    return verdict.settled is not None or verdict.rejection is not None

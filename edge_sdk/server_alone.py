@@ -1,11 +1,11 @@
-"""The text of `autoregressive`: the server decodes alone, the device reads along."""
+"""Tokens that the server decodes alone, the device reading along."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from edge_sdk.connection import Connection
 from edge_sdk.errors import (
@@ -26,8 +26,7 @@ from edge_sdk.wire import Finish, Generated
 async def server_alone(
     client: Connection, request: Request, session: Session, stats: Stats
 ) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
-    """Tokens as they come. A broken stream is asked for again from where it broke, and a lost
-    session is opened again; the same positions give the same tokens.
+    """The text of `autoregressive`.
 
     Raises:
         ProtocolError: the server sends what cannot be.
@@ -39,41 +38,76 @@ async def server_alone(
     await session.open()
     start = time.perf_counter()
     stats.open_seconds = start - begin
+    stream = stretch_alone(client, session, lambda: generated, most=request.generation.max_tokens)
+    async with contextlib.aclosing(stream) as messages:
+        async for token_id, finish in messages:
+            generated.append(token_id)
+            stats.target_calls += 1
+            stats.seconds = time.perf_counter() - start
+            yield (Token(token_id, pieces[token_id], Origin.SERVER),), finish
+
+
+async def stretch_alone(
+    client: Connection,
+    session: Session,
+    generated: Callable[[], Sequence[int]],
+    *,
+    most: int,
+    limit: int | None = None,
+    settled: int | None = None,
+    next_sequence: int = 0,
+    state: float | None = None,
+) -> AsyncGenerator[tuple[int, Finish], None]:
+    """Ids as they come, up to the end of the text or `limit` of them. A broken stream is asked
+    for again from where it broke, and a lost session is opened again; the same positions give
+    the same tokens.
+
+    Args:
+        generated: ids of the text; those that come are appended to it by the caller.
+        most: tokens that the text may have.
+        settled: its last token, if the server does not know it yet.
+        next_sequence, state: what a session that is opened again begins with.
+
+    Raises:
+        ProtocolError: the server sends what cannot be.
+        TransportError, ServerUnavailable, SessionLost: trying again did not help.
+    """
+    end = None if limit is None else len(generated()) + limit
     failures = reopened = 0
     while True:
+        base = len(generated())
+        left = None if end is None else end - base
         try:
-            async with contextlib.aclosing(session.generate(len(generated))) as stream:
+            async with contextlib.aclosing(session.generate(base, left, settled)) as stream:
                 async for message in stream:
                     if message.error is not None:
                         said = message.message or "it does not say why"
                         raise error_for_code(message.error)(f"the server ended its stream: {said}")
-                    token_id = _checked(message, len(generated), client, request)
+                    token_id = _checked(message, len(generated()), client, most)
                     failures = reopened = 0
-                    generated.append(token_id)
-                    stats.target_calls += 1
-                    stats.seconds = time.perf_counter() - start
-                    token = Token(token_id, pieces[token_id], Origin.SERVER)
-                    yield (token,), Finish(message.finish)
-                    if message.finish:
+                    settled = None
+                    yield token_id, Finish(message.finish)
+                    if message.finish or len(generated()) == end:
                         return
             raise ConnectionFailed("the server's stream ended before the text was complete")
         except SessionLost:
             reopened += 1
             if reopened > MAX_REOPENS:
                 raise
-            await session.reopen(generated)
-        except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable):
+            await session.reopen(generated(), next_sequence, state)
+            settled = None
+        except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable) as error:
             failures += 1
             if failures >= client.retry.attempts:
                 raise
-            await asyncio.sleep(client.retry.delay(failures))
+            await asyncio.sleep(max(error.retry_after or 0.0, client.retry.delay(failures)))
 
 
-def _checked(message: Generated, length: int, client: Connection, request: Request) -> int:
+def _checked(message: Generated, length: int, client: Connection, most: int) -> int:
     if message.token is None or not 0 <= message.token < len(client.vocabulary):
         raise ProtocolError(f"the server's stream has token {message.token}")
     if message.finish not in Finish.__members__.values():
         raise ProtocolError(f"the server's stream has finish {message.finish}")
-    if length >= request.generation.max_tokens:
+    if length >= most:
         raise ProtocolError(f"the server's stream goes on after {length} tokens")
     return message.token

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_sdk.connection import Connection
+from edge_sdk.control import Control
 from edge_sdk.decoding.method import Method
 from edge_sdk.errors import UnknownVocabulary
 from edge_sdk.peer import register
@@ -31,13 +32,19 @@ MAX_REOPENS: Final = 8  # in a row, without an answer between them
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a stream generates, checked."""
+    """What a stream generates, checked.
+
+    Attributes:
+        control: decides how it is drafted.
+        adaptive: the control is the client's own, which learns.
+    """
 
     prompt: Prompt
     method: Method
     generation: Generation
-    gamma: int
+    control: Control
     stop: Sequence[str]
+    adaptive: bool = False
 
 
 class Session:
@@ -95,19 +102,22 @@ class Session:
         self._stats.reopened += 1
         await self.open(generated, next_sequence, state)
 
-    async def verify(self, message: Verify) -> Verdict:
+    async def verify(self, message: Verify) -> tuple[Verdict, Exchange]:
         verdict, exchange = await self._client.transport.verify(self.session_id, message)
         self._count(exchange)
-        return verdict
+        return verdict, exchange
 
     async def ask(self, message: Ask) -> Answer:
         answer, exchange = await self._client.transport.ask(self.session_id, message)
         self._count(exchange)
         return answer
 
-    async def generate(self, base: int) -> AsyncGenerator[Generated, None]:
-        """Tokens of the server alone from `base` on."""
-        stream = self._client.transport.generate(self.session_id, Generate(base))
+    async def generate(
+        self, base: int, limit: int | None = None, settled: int | None = None
+    ) -> AsyncGenerator[Generated, None]:
+        """Tokens of the server alone from `base` on, at most `limit` of them."""
+        message = Generate(base, limit, settled)
+        stream = self._client.transport.generate(self.session_id, message)
         try:
             async for message, exchange in stream:
                 self._count(exchange)

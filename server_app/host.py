@@ -82,7 +82,7 @@ class Host:
 
     Attributes:
         draining: no new session is opened; those that are open go on.
-        closing: streams end now.
+        closing: streams end now, and nothing is begun any more.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Host:
             ServerUnavailable: overloaded, or going down.
             SequenceConflict, SequenceGap, BaseMismatch, InvalidRequest: see `NumberedRequests`.
         """
-        held = self._sessions.get(owner, session_id)
+        held = self._held(owner, session_id)
         self.quotas.request(owner, time.monotonic())
         return await self._numbered.verify(held, message, body)
 
@@ -218,7 +218,7 @@ class Host:
         Raises:
             SessionLost, SequenceConflict, SequenceGap, BaseMismatch: see `NumberedRequests`.
         """
-        return await self._numbered.ask(self._sessions.get(owner, session_id), message, body)
+        return await self._numbered.ask(self._held(owner, session_id), message, body)
 
     def round_limit(self, owner: str, session_id: str) -> int:
         """Most bytes of a verify of this session."""
@@ -232,14 +232,14 @@ class Host:
         Raises:
             SessionLost, SequenceConflict, SequenceGap, BaseMismatch: see `NumberedRequests`.
         """
-        return await self._numbered.truncate(self._sessions.get(owner, session_id), message, body)
+        return await self._numbered.truncate(self._held(owner, session_id), message, body)
 
     async def extend(self, owner: str, session_id: str, message: Extend, body: bytes) -> bytes:
         """Take the next prompt in full, e.g. a chat with one more turn.
 
         Raises: as `open` and `NumberedRequests`.
         """
-        held = self._sessions.get(owner, session_id)
+        held = self._held(owner, session_id)
         self.quotas.request(owner, time.monotonic())
         return await self._numbered.extend(held, message, body, self._prefill)
 
@@ -253,14 +253,14 @@ class Host:
             RateLimited: the key is over its rate.
             InvalidRequest, BaseMismatch: see `TokenStream`.
         """
-        held = self._sessions.get(owner, session_id)
+        held = self._held(owner, session_id)
         self.quotas.request(owner, time.monotonic())
 
         async def run(work: VerifyWork) -> None:
             self._still_here(held)
             await self._run(held, work)
 
-        stream = TokenStream(held, message.base, self.target, run=run, closing=lambda: self.closing)
+        stream = TokenStream(held, message, self.target, run=run, closing=lambda: self.closing)
         return stream.tokens()
 
     async def close(self, owner: str, session_id: str) -> None:
@@ -321,6 +321,17 @@ class Host:
 
     def _half(self, generation: Generation) -> ServerHalf:
         return server_half(generation, self._token_keys, self._coins(generation.seed))
+
+    def _held(self, owner: str, session_id: str) -> Held:
+        """Raises:
+        ServerUnavailable: nothing is begun any more.
+        SessionLost: no such session of this owner.
+        """
+        if self.closing:
+            raise ServerUnavailable(
+                "the server is going down; open the session again", retry_after=1.0
+            )
+        return self._sessions.get(owner, session_id)
 
     def _still_here(self, held: Held) -> None:
         if held.gone:

@@ -88,7 +88,8 @@ class NumberedRequests:
             current_facts().tokens += verdict.accepted + (verdict.settled is not None)
             return encode(verdict)
 
-        return await self._once(held, message.sequence, body, carry_out), spent
+        reply = await self._once(held, message.sequence, body, _alone(held, carry_out))
+        return reply, spent
 
     async def ask(self, held: Held, message: Ask, body: bytes) -> bytes:
         """Raises:
@@ -109,7 +110,7 @@ class NumberedRequests:
             session.asked = message.block
             return encode(Answer(message.sequence, data))
 
-        return await self._once(held, message.sequence, body, carry_out)
+        return await self._once(held, message.sequence, body, _alone(held, carry_out))
 
     async def truncate(self, held: Held, message: Truncate, body: bytes) -> bytes:
         """Raises:

@@ -1,12 +1,13 @@
-"""`autoregressive`: the server alone, a token a pass, streamed."""
+"""The server alone: a token a pass, streamed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from edge_sdk.errors import BaseMismatch, InvalidRequest, SequenceConflict, ServerUnavailable
-from edge_sdk.wire import Finish, Generated, Verify
+from edge_sdk.errors import BaseMismatch, SequenceConflict, ServerUnavailable
+from edge_sdk.wire import Finish, Generate, Generated, Verify
+from server_app.engine.admission import check_tokens
 from server_app.engine.store import Held
 from server_app.engine.work import VerifyWork
 from server_app.target.model import TargetModel
@@ -16,39 +17,45 @@ class TokenStream:
     """The tokens of a session's text from `base` on.
 
     A client whose stream broke asks again with the tokens it has; the same positions give the
-    same tokens. The newest stream of a session ends the ones before it.
+    same tokens. The newest stream of a session ends the ones before it, and so does a numbered
+    request. Any method may be streamed: a token is what the method settles when nothing is
+    drafted.
 
     Args:
         run: carries out a work.
         closing: whether streams end now.
 
     Raises:
-        InvalidRequest: the session has another method.
-        BaseMismatch: the text is shorter than `base`.
+        BaseMismatch: the text is shorter than `base`, or has no token that waits to be settled.
+        InvalidRequest: `settled` is no token of the target.
     """
 
     def __init__(
         self,
         held: Held,
-        base: int,
+        message: Generate,
         target: TargetModel,
         *,
         run: Callable[[VerifyWork], Awaitable[None]],
         closing: Callable[[], bool],
     ) -> None:
         session = held.session
-        if session.generation.method != "autoregressive":
-            raise InvalidRequest(
-                f"the session's method is {session.generation.method!r}; a stream needs "
-                f"'autoregressive'",
-                field="method",
-            )
-        if base > len(session.generated):
+        if message.settled is not None:
+            check_tokens((message.settled,), target, "settled")
+        self._settled = message.settled if session.awaits_device else None
+        length = len(session.generated) + (self._settled is not None)
+        if session.awaits_device and self._settled is None:
             raise BaseMismatch(
-                f"base is {base}, but the text has {len(session.generated)} tokens", field="base"
+                "the last block was rejected; its settled token must come with the request",
+                field="settled",
+            )
+        if message.base > length:
+            raise BaseMismatch(
+                f"base is {message.base}, but the text has {length} tokens", field="base"
             )
         self._held = held
-        self._base = base
+        self._base = message.base
+        self._limit = message.limit
         self._target = target
         self._run = run
         self._closing = closing
@@ -81,6 +88,8 @@ class TokenStream:
                 if token is None or token.finish:
                     return
                 position += 1
+                if position - self._base == self._limit:
+                    return
                 if self._closing():
                     raise ServerUnavailable("the server is going down; open the session again")
 
@@ -90,12 +99,16 @@ class TokenStream:
         async with self._held.turn:
             if self._held.stream != stream:
                 raise SequenceConflict("another request took this stream over")
-            if position == len(session.generated):
+            settled = self._settled if session.awaits_device else None
+            if position == len(session.generated) + (settled is not None):
                 if session.finish(self._target) != Finish.NONE:
                     return None
-                verify = Verify(sequence=0, base=position)
+                verify = Verify(sequence=0, base=position, settled=settled)
                 proposal = session.half.read(b"", None)
                 await self._run(VerifyWork(session, verify, proposal, wanted=self._wanted))
+                session.last_full = False
+                if position == len(session.generated):
+                    return None  # the settled token completed the text
             last = position == len(session.generated) - 1
             finish = session.finish(self._target) if last else Finish.NONE
             return Generated(session.generated[position], int(finish))

@@ -273,12 +273,24 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Let the server decode alone from `base` generated tokens on, streamed."""
+    """Let the server decode alone from `base` generated tokens on, streamed.
 
-    base: int = 0
+    Attributes:
+        base: target tokens before the first one of the stream, `settled` included.
+        limit: most tokens of the stream; None goes on to the end of the text.
+        settled: token that the device settled after the last rejection.
+    """
+
+    base: int
+    limit: int | None = None
+    settled: int | None = None
 
     def __post_init__(self) -> None:
         _sequence("base", self.base)
+        if self.limit is not None and not 1 <= self.limit <= limits.MAX_TOKENS:
+            raise InvalidRequest(
+                f"limit is {self.limit}; it must be within [1, {limits.MAX_TOKENS}]", field="limit"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,7 +358,8 @@ async def _one_run(
         else:
             raise AssertionError("a closed session answered")
         await open_session(rounds.generated, block.verify.sequence)
-        return await send(rounds.renewed(block))
+        (again,) = rounds.renewed()
+        return await send(again)
 
     # The server answers at once; the device reads the answers one by one, as late as it may.
     unread: list[Verdict] = []

@@ -62,7 +62,7 @@ async def test_impossible_candidates_are_refused_and_the_text_so_far_stays(
     monkeypatch.setattr(CandidatesServer, "_block", lying)
     async with connected(server, related_draft()) as client:
         stream = client.generate(
-            PROMPT, method=Candidates(k=40), sampling=WARM, max_tokens=100, seed=3
+            PROMPT, gamma=3, method=Candidates(k=40), sampling=WARM, max_tokens=100, seed=3
         )
         with pytest.raises(ProtocolError, match=said):
             async for _ in stream:
@@ -90,7 +90,9 @@ async def test_an_impossible_head_and_tail_is_refused(
 ) -> None:
     monkeypatch.setattr(HeadTailLaw, "first", lambda self: encode(message))
     async with connected(server, related_draft()) as client:
-        stream = client.generate(PROMPT, method=Hybrid(), sampling=WARM, max_tokens=100, seed=3)
+        stream = client.generate(
+            PROMPT, method=Hybrid(), sampling=WARM, max_tokens=100, seed=3, gamma=3
+        )
         with pytest.raises(ProtocolError, match=r"head and tail|tail has tokens"):
             async for _ in stream:
                 pass
@@ -105,7 +107,9 @@ async def test_more_tail_that_is_none_is_refused(
     monkeypatch.setattr(HeadTailLaw, "first", lambda self: encode(bare))
     monkeypatch.setattr(HeadTailLaw, "more", lambda self: tail)
     async with connected(server, related_draft()) as client:
-        stream = client.generate(PROMPT, method=Hybrid(), sampling=WARM, max_tokens=100, seed=3)
+        stream = client.generate(
+            PROMPT, method=Hybrid(), sampling=WARM, max_tokens=100, seed=3, gamma=3
+        )
         with pytest.raises(ProtocolError, match="tail"):
             async for _ in stream:
                 pass

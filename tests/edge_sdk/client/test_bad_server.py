@@ -122,7 +122,7 @@ def verdict(**changes: Any) -> Change:
 )
 async def test_impossible_verdicts(server: Serving, change: Change, say: str) -> None:
     async with altered(server, "/verify", change) as client:
-        stream = client.generate(PROMPT, method="greedy", max_tokens=60)
+        stream = client.generate(PROMPT, method="greedy", max_tokens=60, gamma=3)
         with pytest.raises(ProtocolError, match=say):
             async for _ in stream:
                 pass
@@ -142,7 +142,7 @@ async def test_a_server_that_never_ends_the_text(server: Serving) -> None:
     never = verdict(finish=lambda message: 0 if message.settled is not None else message.finish)
     async with altered(server, "/verify", never, after=0) as client:
         for count in range(5, 15):
-            stream = client.generate(PROMPT, method="greedy", max_tokens=count)
+            stream = client.generate(PROMPT, method="greedy", max_tokens=count, gamma=3)
             await read(stream)
             assert len(stream.tokens) == count
             assert stream.finish == "length"
@@ -173,7 +173,7 @@ async def test_random_verdicts(server: Serving, method: str) -> None:
     errors = 0
     async with altered(server, "/verify", change, after=0) as client:
         for _ in range(60):
-            stream = client.generate(PROMPT, method=method, max_tokens=9)
+            stream = client.generate(PROMPT, method=method, max_tokens=9, gamma=3)
             try:
                 await read(stream)
             except CosdError:

@@ -51,7 +51,7 @@ async def ids_of(stream: Stream) -> list[int]:
 async def test_a_bad_network_does_not_change_the_text(
     server: Serving, method: str, fault: str
 ) -> None:
-    options = {"method": method, "seed": 5, "max_tokens": TOKENS}
+    options = {"method": method, "seed": 5, "max_tokens": TOKENS, "gamma": 3}
     async with connected(server, related_draft()) as client:
         undisturbed = await ids_of(client.generate(PROMPT, **options))  # type: ignore[arg-type]
     faults = Faults("/verify", [fault, "ok"] * 20)
@@ -98,7 +98,9 @@ async def test_the_same_seed_gives_the_same_text_over_lost_sessions(server: Serv
 async def test_eviction_by_others(method: str) -> None:
     with serving(max_sessions=1) as server:
         async with connected(server, related_draft()) as client, connected(server) as other:
-            stream = client.generate(PROMPT, method=method, sampling=GREEDY, max_tokens=TOKENS)
+            stream = client.generate(
+                PROMPT, method=method, sampling=GREEDY, max_tokens=TOKENS, gamma=3
+            )
             count = 0
             async for _ in stream:
                 count += 1
@@ -350,7 +352,7 @@ async def test_a_draft_whose_logits_are_no_numbers(
 
     draft._logits = broken  # type: ignore[assignment]
     async with connected(server, draft) as client:
-        stream = client.generate(PROMPT, method=method, max_tokens=200, seed=1)
+        stream = client.generate(PROMPT, method=method, max_tokens=200, seed=1, gamma=3)
         with pytest.raises(ModelError, match="draft's logits contain"):
             await ids_of(stream)
         assert len(stream.tokens) > 3

@@ -79,7 +79,8 @@ async def test_texts_with_a_token_outside_the_common_vocabulary(server: Serving)
 async def test_a_seed_repeats_a_text_and_another_does_not(server: Serving, method: str) -> None:
     async with connected(server, related_draft()) as client:
         texts = [
-            await text_of(client, method=method, seed=seed, max_tokens=30) for seed in (1, 1, 2)
+            await text_of(client, method=method, seed=seed, max_tokens=30, gamma=3)
+            for seed in (1, 1, 2)
         ]
         fresh = client.generate(PROMPT, method=method)
     assert texts[0] == texts[1] != texts[2]
