@@ -21,6 +21,7 @@ class PagedCache:
         windows: of every layer, None where it sees everything.
         limit: most tokens, where a token counts in full when all layers hold it.
         page: tokens a page.
+        slack: tokens by which a text can always be shortened without losing a window.
 
     Attributes:
         windows: as given.
@@ -28,7 +29,14 @@ class PagedCache:
         group_of: of every layer, its group: layers of one window share their tables.
     """
 
-    def __init__(self, windows: Sequence[int | None], *, limit: int, page: int = PAGE) -> None:
+    def __init__(
+        self,
+        windows: Sequence[int | None],
+        *,
+        limit: int,
+        page: int = PAGE,
+        slack: int = ROLLBACK,
+    ) -> None:
         self.windows = tuple(windows)
         self.page = page
         kinds = list(dict.fromkeys(windows))
@@ -37,7 +45,7 @@ class PagedCache:
         self._place = [self.group_of[:layer].count(g) for layer, g in enumerate(self.group_of)]
         counts = [self.group_of.count(number) for number in range(len(kinds))]
         groups = [LayerGroup(kind, count) for kind, count in zip(kinds, counts, strict=True)]
-        self._book = PageBook(groups, page=page, limit=limit, slack=ROLLBACK)
+        self._book = PageBook(groups, page=page, limit=limit, slack=slack)
         self._stores = [PageStore(count, page=page) for count in counts]
 
     @property
