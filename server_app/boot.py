@@ -19,6 +19,7 @@ from server_app.readiness import health_reply
 
 log = logging.getLogger("server_app")
 
+_REFUSAL: Final = "websocket.http.response"  # ASGI extension: an upgrade is answered as a request
 _TRY_AGAIN_LATER: Final = 1013  # WebSocket close code
 
 
@@ -59,7 +60,7 @@ class Boot:
             await self._live(receive, send)
         elif self.app is not None:
             await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
+        elif scope["type"] == "websocket" and _REFUSAL not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
         else:
             await self._while_loading(scope, receive, send)

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from harness.raw import KEY, OTHER_KEY, block, opening
 from harness.serving import PROMPT, Serving, greedy_ids, serving, toy_target, until
 from harness.sockets import dialled, opened
@@ -31,6 +32,7 @@ from edge_sdk.wire import (
 )
 from edge_sdk.wire.frames import SUBPROTOCOL, Close, Down, Up, frame, read_reply
 from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY, MAX_WINDOW
+from server_app.boot import Boot
 from server_app.routes.stream import StreamLimits
 
 
@@ -393,3 +395,20 @@ async def test_many_sockets_come_and_go(server: Serving) -> None:
         async with dialled(server, secrets.token_hex(16)) as line:
             await line.send(Up.VERIFY, 0, block(q=None))
     await lives(server)
+
+
+async def test_an_upgrade_while_the_model_loads_is_told_to_come_again() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    boot = Boot(lambda tell: FastAPI(), on_ready=lambda: None, on_failure=lambda error: None)
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    scope = {"type": "websocket", "path": "/x", "extensions": extensions}
+    await boot(scope, receive, send)
+    assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 503)
+    assert json.loads(sent[1]["body"])["error"]["code"] == "server_unavailable"
