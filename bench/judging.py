@@ -8,9 +8,11 @@ The last line is JSON: microseconds a row or settlement, milliseconds a step.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
@@ -118,6 +120,7 @@ def judging(
         "settle_us": _rounded(_settlements(given, times)),
         "step_ms": {name: _step(given, name, quick=quick) for name in given.halves(1)},
         "step_prepared_ms": _step(given, "head_tail", quick=quick, on_host=True),
+        "step_wall_ms": _in_threads(given, quick=quick),
     }
     table = Table("what", "cost", title=f"judging, {size:,} ids")
     for group, unit in (("accept_us", "us a row"), ("settle_us", "us"), ("step_ms", "ms")):
@@ -178,6 +181,27 @@ def _step(given: Material, name: str, *, quick: bool, on_host: bool = False) -> 
             _judge(half, rows[session], given.drafts[session], given.pair)
         taken.append(time.thread_time() - begin)
     return round(1e3 * float(np.median(taken)), 2)
+
+
+def _in_threads(given: Material, *, quick: bool) -> dict[str, float]:
+    """Least milliseconds, by the clock, of a step of `head_tail` in one thread and in two,
+    taken in turns."""
+    count = given.logits.shape[0]
+    best = {"one": math.inf, "two": math.inf}
+    with ThreadPoolExecutor(2) as pool:
+        for time_ in range(6 if quick else 30):
+            for name in best:
+                halves = [given.halves(100 * time_ + each)["head_tail"] for each in range(count)]
+                rows = [given.rows(each, SAMPLINGS["temperature"]) for each in range(count)]
+                todo = zip(halves, rows, given.drafts, [given.pair] * count, strict=True)
+                begin = time.perf_counter()
+                if name == "one":
+                    for each in todo:
+                        _judge(*each)
+                else:
+                    list(pool.map(_judge, *zip(*todo, strict=True)))
+                best[name] = min(best[name], 1e3 * (time.perf_counter() - begin))
+    return {name: round(value, 2) for name, value in best.items()}
 
 
 def _judge(half: ServerHalf, rows: Rows, draft: Proposal, pair: Pair) -> None:

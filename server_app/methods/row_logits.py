@@ -15,32 +15,40 @@ from server_app.methods.scratch import Scratch, scratch_for
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLogits:
-    """A row, penalised and masked where it is looked at.
+    """A row, masked and penalised where it is looked at.
 
     Attributes:
         row: as the model gave them [V], on any device.
-        masked: ids that no law contains, ascending [m].
-        changed: ids whose logits the penalty changed.
-        values: their new logits.
+        masked: int64 [m] ids that no law contains, beside the row.
+        penalty: logits of `seen` are divided by it if positive, else multiplied.
+        seen: ids, in any order and number of times [n].
     """
 
     row: torch.Tensor
-    masked: NDArray[np.int64]
-    changed: NDArray[np.int64] | None = None
-    values: NDArray[np.floating] | None = None
+    masked: torch.Tensor
+    penalty: float = 1.0
+    seen: NDArray[np.int64] | None = None
 
     def spread(self) -> Scratch:
         """The changed row in this thread's scratch."""
         scratch = scratch_for(self.row)
-        scratch.load(self.row if self.row.device.type == "cpu" else self.row.cpu())
-        if self.changed is not None:
-            scratch.array[self.changed] = self.values
-        scratch.array[self.masked] = -np.inf
+        array = scratch.array
+        if self.row.device.type == "cpu":
+            scratch.load(self.row)
+            array[self.masked.numpy()] = -np.inf
+        else:
+            # Masked where it is, so that one copy is all that waits for the device.
+            row = self.row.clone()
+            row[self.masked] = -torch.inf
+            scratch.load(row.cpu())
+        if self.seen is not None:
+            values = array[self.seen]
+            array[self.seen] = np.where(values > 0, values / self.penalty, values * self.penalty)
         return scratch
 
     def kept(self) -> RowLogits:
         """The same, of which nothing changes in the next pass."""
-        return RowLogits(self.row.clone(), self.masked, self.changed, self.values)
+        return RowLogits(self.row.clone(), self.masked, self.penalty, self.seen)
 
 
 def largest_of(array: NDArray[np.floating]) -> np.floating:

@@ -22,7 +22,7 @@ class Rows:
     Args:
         logits: [rows, V], any floating dtype; row i follows prompt + text + x_<i.
         sampling: transforms, applied in the order of its fields.
-        masked: int64 [m] ids that no law contains, ascending.
+        masked: int64 [m] ids that no law contains.
         seen: ids of prompt and text, for the penalty.
         drafted: x_0 ... of the block; row i has also seen x_<i.
 
@@ -86,7 +86,7 @@ class Rows:
 
     def raw_log_probability(self, row: int, token: int) -> float:
         """ln p_row(token) at temperature 1 without any transform but the masks."""
-        array = RowLogits(self.logits[row], self._masked_ids()).spread().array
+        array = RowLogits(self.logits[row], self.masked).spread().array
         array -= largest_of(array)
         own = float(array[token])
         np.exp(array, out=array)
@@ -132,18 +132,12 @@ class Rows:
         sums = None if self._sums is None else self._sums[row]
         return RowWeights(logits, sampling.temperature, sums=sums)
 
-    def _masked_ids(self) -> NDArray[np.int64]:
-        ids: NDArray[np.int64] = self.masked.cpu().numpy()
-        return ids
-
     def _logits(self, row: int) -> RowLogits:
         logits, penalty = self.logits[row], self.sampling.repetition_penalty
         if penalty == 1:
-            return RowLogits(logits, self._masked_ids())
+            return RowLogits(logits, self.masked)
         if self._seen_ids is None:
             self._seen_ids = np.array(self._seen, dtype=np.int64)
-        ids = np.concatenate([self._seen_ids, np.array(self.drafted[:row], dtype=np.int64)])
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        values = logits[torch.from_numpy(ids).to(logits.device)].to(wide).cpu().numpy()
-        values = np.where(values > 0, values / penalty, values * penalty)
-        return RowLogits(logits, self._masked_ids(), ids, values)
+        drafted = np.array(self.drafted[:row], dtype=np.int64)
+        seen = np.concatenate([self._seen_ids, drafted])
+        return RowLogits(logits, self.masked, penalty, seen)

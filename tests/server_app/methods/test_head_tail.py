@@ -56,7 +56,7 @@ def test_the_reply_is_p_cut_in_two(spread: float) -> None:
     law = laws(spread)
     coins = PrfCoins(seed=1, side=Side.SERVER)
     logits = torch.from_numpy(np.log(law))
-    weights = RowWeights(RowLogits(logits, np.empty(0, dtype=np.int64)), 1.0)
+    weights = RowWeights(RowLogits(logits, torch.empty(0, dtype=torch.int64)), 1.0)
     cut = HeadTailLaw(weights, coins, position=4, law_format="f64")
     message = decode(HeadTail, cut.first(), limit=1 << 20)
     ids, p = unpack_tokens(message.head, "f64", size=SIZE)
