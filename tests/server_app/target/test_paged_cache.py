@@ -176,6 +176,9 @@ def test_a_window_holds_what_it_needs_and_no_more() -> None:
     for _ in range(100):
         books.append({sequence: 3})
         books.check()
+        fork = books.cache.fork(sequence, max(0, sequence.length - SLACK))
+        assert fork.length == max(0, sequence.length - SLACK)
+        books.cache.remove(fork)
     assert sequence.length == 300
     assert books.cache.used <= 5 + SLACK + 2 * PAGE
     books.cache.truncate(sequence, 300 - SLACK)
