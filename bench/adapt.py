@@ -39,7 +39,7 @@ RATES: Final = (0.1e6, 1e6, 10e6, 300e6)
 DRAFTS: Final = (0.002, 0.005, 0.015, 0.04)
 TARGETS: Final = (0.025, 0.06)
 ACCEPTANCES: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
-_HEATS: Final = ((200, 1.3), (700, 1.1))  # after so many tokens, what is that far behind is out
+HEATS: Final = ((200, 1.3), (700, 1.1))  # after so many tokens, what is that far behind is out
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -109,16 +109,17 @@ def best_fixed(
     tokens: int = TOKENS,
     gammas: Sequence[int] = GAMMAS,
     windows: Sequence[int] = WINDOWS,
+    heats: Sequence[tuple[int, float]] = HEATS,
 ) -> tuple[Plan, float]:
     """The fastest fixed setting and its seconds.
 
     All write the first 200 tokens; those more than 30 % behind the fastest are out, and after
-    700 tokens those more than 10 % behind. All meet the same luck, so what is out
-    would not have come back.
+    700 tokens those more than 10 % behind. All meet the same luck, so in an even text what is
+    out would not have come back; where text or world change, give no `heats`.
     """
     plans = settings(gammas, windows)
     racing = [(plan, Simulation(worlds, text, Fixed(plan), length=tokens)) for plan in plans]
-    for heat, slack in _HEATS:
+    for heat, slack in heats:
         # A stream is written in one go; its speed speaks for it.
         speeds = [simulation.go(min(heat, tokens)).rate for _, simulation in racing]
         least = max(speeds) / slack

@@ -19,11 +19,11 @@ _EDGES: Final = (1, 2, 3, 5, 9, 17)  # first depth of each bucket
 _MEMORY: Final = 400.0  # examined tokens until the weight of one has fallen to 1/e
 _RECENT: Final = 18.0  # the same for what just happened
 _ALARM: Final = 9.0  # nats of evidence between the two after which the longer memory is dropped
+_HINT: Final = 1.5  # nats of the same that make it worth to look on
 _CAP: Final = 0.995  # no run of luck makes a chance of acceptance higher
+_CELL: Final = 3.0  # expected acceptances and refusals of a bin before it counts in a test
 _CEILING: Final = 0.98  # acceptance that no text is hoped to exceed for long
-_OPTIMISM: Final = 2.0  # standard deviations, while little is known
-_LEAST_OPTIMISM: Final = 0.6  # share of that which always remains
-_OPTIMISM_WEIGHT: Final = 25.0  # examined tokens up to which that is so
+_OPTIMISM: Final = 2.0  # standard deviations that acceptance may well be better
 
 
 class Acceptance:
@@ -84,39 +84,62 @@ class Acceptance:
         fade = math.exp(-tokens / (4 * _MEMORY))
         self._examined *= fade
         self._accepted *= fade
+        recent = math.exp(-tokens / (4 * _RECENT))
+        self._recent_examined *= recent
+        self._recent_accepted *= recent
+        self._recent_squares *= recent**2
         self._depth = 0
 
     def ceiling(self) -> NDArray[np.float64]:
         """`survival` of a draft that is nearly always accepted."""
         return np.power(_CEILING, np.arange(DEPTH + 1, dtype=np.float64))
 
-    def survival(self, *, hopeful: bool = False) -> NDArray[np.float64]:
+    def begin(self, *, refusals: float = 1.0) -> None:
+        """A new text; drafts are refused that many times as often from now on."""
+        refused = np.minimum((self._examined - self._accepted) * refusals, self._examined)
+        self._accepted = self._examined - refused
+        self._recent_examined = self._recent_accepted = self._recent_squares = 0.0
+        self._depth = 0
+
+    def survival(self, *, hopeful: bool = False, refusals: float = 1.0) -> NDArray[np.float64]:
         """S(0) = 1, S(1), ... as `edge_sdk.adapt.model` wants it, [DEPTH + 1].
 
         Args:
-            hopeful: as good as it may well be, while little is known: that much better by
-                odds, at every depth.
+            hopeful: as good as it may well be: that much better by odds, at every depth.
+            refusals: if drafts were refused that many times as often.
         """
         mean = self.mean
         hazards = (self._accepted + _BUCKET_WEIGHT * mean) / (self._examined + _BUCKET_WEIGHT)
         if hopeful:
-            weight = self.weight
-            spread = math.sqrt(mean * (1 - mean) / (weight + _PRIOR_WEIGHT))
-            least = max(_LEAST_OPTIMISM, min(1.0, _OPTIMISM_WEIGHT / max(weight, 1.0)))
-            odds = math.exp(_OPTIMISM * least * spread / (mean * (1 - mean)))
+            # The mean of a Beta law and two standard deviations, carried over to log-odds.
+            variance = mean * (1 - mean)
+            spread = math.sqrt(variance / (self.weight + _PRIOR_WEIGHT))
+            odds = math.exp(_OPTIMISM * spread / variance)
             hazards = odds * hazards / (1 - hazards + odds * hazards)
-        hazards = np.minimum(hazards, _CAP)
+        hazards = np.clip(1 - refusals * (1 - hazards), 0.0, _CAP)
         survival = np.ones(DEPTH + 1)
         np.cumprod(hazards[self._bucket_of], out=survival[1:])
         return survival
 
+    @property
+    def rising(self) -> bool:
+        """Whether what just happened hints at a better stretch of text."""
+        better = self._recent_accepted > self._recent_examined * self.mean
+        return better and self._evidence() > _HINT
+
+    def _evidence(self) -> float:
+        if not self._recent_squares:
+            return 0.0
+        recent = self._recent_accepted / self._recent_examined
+        independent = self._recent_examined**2 / self._recent_squares
+        return independent * _divergence(recent, self.mean)
+
     def _changed(self) -> bool:
         if self.weight < 2 * _RECENT or not self._recent_squares:
             return False
-        mean, recent = self.mean, self._recent_accepted / self._recent_examined
-        independent = self._recent_examined**2 / self._recent_squares
-        if independent * _divergence(recent, mean) < _ALARM:
+        if self._evidence() < _ALARM:
             return False
+        recent = self._recent_accepted / self._recent_examined
         share = min(1.0, self._recent_examined / max(self.weight, 1.0))
         self._examined *= share
         self._accepted = self._examined * recent
@@ -170,9 +193,9 @@ class Confidence:
         mean = sum(self._accepted) / examined
         if not 0 < mean < 1:
             return False
-        used = [
-            (n, k) for n, k in zip(self._examined, self._accepted, strict=True) if n * mean >= 1
-        ]
+        least = _CELL / min(mean, 1 - mean)
+        pairs = zip(self._examined, self._accepted, strict=True)
+        used = [(n, k) for n, k in pairs if n >= least]
         square = sum((k - n * mean) ** 2 / (n * mean * (1 - mean)) for n, k in used)
         degrees = max(len(used) - 1, 1)
         return square > degrees + 4 * math.sqrt(2 * degrees)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from edge_sdk.adapt.acceptance import Acceptance, Confidence
 from edge_sdk.adapt.budget import Budget
-from edge_sdk.adapt.estimates import Line, Mean
 from edge_sdk.adapt.model import GAMMAS, WINDOWS, Costs, Grid
 from edge_sdk.adapt.plan import Plan
+from edge_sdk.adapt.times import Times
+from edge_sdk.adapt.traffic import EXPECTED, Traffic
 
 _MARGIN: Final = 1.02  # how much faster the other way must look before the way is changed
 _GOOD_ENOUGH: Final = 0.99  # share of the best at which a setting is kept, or a smaller one taken
+_ROOM: Final = 2  # times as long as the best block without it, where confidence ends a block
 _LONGEST_PROBE: Final = 32  # examined tokens
 _LOAN: Final = 1.5  # times the text to come, lent to the first trials
-_LEAST_ALONE: Final = 32  # tokens between two probes
+_MOST_ALONE: Final = 256
+_LEAST_ALONE: Final = 32  # tokens before the first probe; it doubles with each that fails
 _FIRST: Final = 4  # drafted tokens of the very first block
 _HORIZON: Final = 1000  # tokens over which the start of a stream is spread
 _EAGER: Final = 8  # verdicts after which settings are weighed less often
@@ -36,8 +39,12 @@ class Controller:
     under another context.
 
     Speculation is left when plain decoding looks faster by a margin even if acceptance were as
-    good as it may well be, and taken up again when a probe says so. What probes cost, against
-    plain decoding, stays below 1.5 % of its time.
+    good as it may well be, or when it looks slower and the `Budget` for trying is spent; probes
+    from the same budget bring it back. It costs 1.5 % of the time at most in the long run.
+
+    `Times` and `Acceptance` hold what was learnt, `Grid` is the model of time that turns it into
+    tokens a second for each setting; it is evaluated anew every few verdicts, or when the link
+    or the text seem to have changed.
 
     Args:
         gammas, windows: settings to choose among.
@@ -57,40 +64,69 @@ class Controller:
         self._plain_allowed = plain
         self.acceptance = Acceptance()
         self.confidence = Confidence()
-        self._draft = Mean(0.02, memory=200)
-        self._verify = Line((0.04, 0.0004), (1.0, 0.002), floor=2e-4)
-        self._link = Line((0.05, 8e-7, 8e-7), (1.0, 1e-4, 1e-4), floor=3e-4)
-        self._up = Line((280.0, 8.0), (200.0, 8.0), floor=2.0)
-        self._down = Mean(170.0)
-        self._overhead = Mean(0.001)
-        self._step = Mean(0.04, memory=4)  # seconds between two tokens of the server alone
-        self._step_verify = 0.0  # what a verify took when that was measured
-        self._streamed_bytes = 15.0
-        self._is_alone = False
-        self._probe_left = 0  # examined tokens until a probe has told enough
+        self.times = Times()
+        self._traffic = {"": Traffic("")}
+        self._method = ""
+        self._refusals = 1.0  # against `hybrid`, of the method at its temperature
         self._budget = Budget()
+        self._is_alone = False
+        self._stretch = _LEAST_ALONE  # tokens of plain decoding before the next probe
+        self._probe_left = 0  # examined tokens until a probe has told enough
         self._tried = 0  # tokens of speculation that are not in the budget yet
         self._verdicts = 0
-        self._stale = True
         self._index = (0, 0)
-        self._best = Plan(speculate=True)
-        self._hopeful = self._best
-        self._ceiling = 0.0
-        self._costs = self._measured()
+        self._plan = self._best = self._hopeful = Plan(speculate=True)
+        self._weigh()
+
+    @property
+    def costs(self) -> Costs:
+        """What a round of the method is believed to cost."""
+        return self.times.costs(self._traffic[self._method])
+
+    # A text
+
+    def method(self, *, temperature: float, offered: Collection[str]) -> str:
+        """Name of the lossless method that is expected to be fastest for the next text.
+
+        Args:
+            temperature: of the text.
+            offered: names that the server offers.
+        """
+        if temperature == 0:
+            return "greedy" if "greedy" in offered else "autoregressive"
+        best, fastest, current = "autoregressive", 0.0, self._traffic[self._method]
+        for name in EXPECTED:
+            if name == "greedy" or name not in offered:
+                continue
+            traffic = self._traffic.get(name) or Traffic(name, like=current)
+            survival = self.acceptance.survival(
+                refusals=traffic.refusals(temperature) / self._refusals
+            )
+            rate = float(self._grid.rates(self.times.costs(traffic), survival).max())
+            if rate > fastest / _GOOD_ENOUGH:
+                best, fastest = name, rate
+        return best
+
+    def begin(self, *, method: str, temperature: float) -> None:
+        """A new text with this method; what was learnt of others stays."""
+        current = self._traffic[self._method]
+        traffic = self._traffic.setdefault(method, Traffic(method, like=current))
+        refusals = traffic.refusals(temperature)
+        self.acceptance.begin(refusals=refusals / self._refusals)
+        self._method, self._refusals = method, refusals
+        self._weigh()
 
     # What was measured
 
     def exchange(self, *, seconds: float, up_bytes: int, down_bytes: int) -> None:
         """Note any exchange outside of rounds (handshake, opening), server time taken off."""
-        self._link.note((1.0, up_bytes, down_bytes), seconds)
+        self.times.exchange(seconds=seconds, up_bytes=up_bytes, down_bytes=down_bytes)
         self._stale = True
 
     def drafted(self, *, seconds: float, tokens: int) -> None:
         """Note that drafting so many tokens took so long, discarded ones included."""
-        if tokens > 0:
-            first = not self._draft.known
-            self._draft.note(seconds / tokens, tokens)
-            self._stale |= first
+        if tokens > 0 and self.times.drafted(seconds=seconds, tokens=tokens):
+            self._stale = True
 
     def round_trip(
         self,
@@ -102,22 +138,23 @@ class Controller:
         tokens: int,
         alone: bool,
     ) -> None:
-        """Note what a verify took.
+        """Note what a verify took. Not to be told of stale blocks.
 
         Args:
             seconds: from sending to its verdict.
-            server_seconds: of these, what the server reports to have spent on it.
+            server_seconds: of these, what the server reports to have spent on it; 0 if it does
+                not say, and then it counts as the link's.
             up_bytes, down_bytes: of request and reply, framing included.
             tokens: drafted tokens of the block.
             alone: nothing else was in flight when it was sent. If something was, the block may
                 have queued behind it, and its time says nothing of the link unless it is short.
         """
-        self._verify.note((1.0, float(tokens)), server_seconds)
-        self._up.note((1.0, float(tokens)), up_bytes)
-        self._down.note(down_bytes)
-        x = (1.0, float(up_bytes), float(down_bytes))
-        moving = max(0.0, seconds - server_seconds)
-        if (alone or moving < self._link.at(*x)) and self._link.note(x, moving):
+        if server_seconds > 0:
+            self.times.verified(seconds=server_seconds, tokens=tokens)
+        self._traffic[self._method].note(up_bytes=up_bytes, down_bytes=down_bytes, tokens=tokens)
+        note = self.times.exchange if alone else self.times.queued
+        moving = seconds - server_seconds
+        if note(seconds=moving, up_bytes=up_bytes, down_bytes=down_bytes):
             self._stale = True
 
     def verdict(
@@ -129,7 +166,7 @@ class Controller:
         settled: bool,
         seconds: float,
     ) -> None:
-        """Note what became of a block.
+        """Note what became of a block. Not to be told of stale blocks.
 
         Args:
             examined: drafted tokens that the target judged.
@@ -141,10 +178,12 @@ class Controller:
         changed = self.acceptance.verdict(examined=examined, accepted=accepted, settled=settled)
         if len(confidences) >= examined:
             self.confidence.verdict(confidences, examined=examined, accepted=accepted)
-        self._overhead.note(seconds)
+        self.times.spent(seconds)
         self._verdicts += 1
         self._tried += accepted + settled
         self._probe_left = max(0, self._probe_left - max(examined, 1))
+        if self._is_alone and (accepted == examined or self.acceptance.rising):
+            self._probe_left = max(self._probe_left, 1)  # a probe that goes well goes on
         eager = self._verdicts <= _EAGER or self._is_alone
         self._stale |= changed or eager or self._verdicts % _EVERY == 0
 
@@ -156,13 +195,12 @@ class Controller:
             seconds: from the request to the last token.
             first_seconds: from the request to the first.
         """
-        if tokens > 1:
-            self._step.note((seconds - first_seconds) / (tokens - 1))
-            self._step_verify = self._verify.values[0] if self._verdicts else 0.0
-        self._budget.passed(seconds)
+        self.times.streamed(tokens=tokens, seconds=seconds, first_seconds=first_seconds)
         self.acceptance.streamed(tokens)
-        self._probe_left = self._probe_tokens()
+        self._budget.passed(seconds)
         self._budget.lose(self._restart())
+        self._probe_left = self._probe_tokens()
+        self._stretch = min(2 * self._stretch, _MOST_ALONE)
         self._stale = True
 
     # What to do
@@ -173,75 +211,80 @@ class Controller:
         Args:
             remaining: tokens that the text may still have.
         """
-        if not self._verdicts:
-            return Plan(speculate=True, gamma=_FIRST, probe=True)  # it measures every part at once
-        if self._stale:
-            self._weigh()
-        if not self._plain_allowed:
-            return self._best
-        costs = self._costs
-        horizon = max(1, min(remaining, _HORIZON))
-        start = 0.0 if self._is_alone else costs.round_trip
-        plain = horizon / (start + horizon * costs.alone)
-        self._budget.lend(_LOAN * min(remaining, _HORIZON) * costs.alone)
-        hope = self._hopeful.rate > plain * _MARGIN
-        if self._is_alone and hope and not self._probe_left and not self._budget.empty:
-            self._is_alone = False
-        elif not self._is_alone and plain > self._best.rate * _MARGIN:
-            self._is_alone = self._budget.empty or not hope
-            self._probe_left = 0
-        if not self._is_alone:
-            better = plain > self._best.rate
-            return self._hopeful if better else self._best
-        if self._probe_left:
-            return replace(self._hopeful if hope else self._best, probe=True)
-        hopeless = self._ceiling < plain * _MARGIN
-        due = self._budget.wait(self._probe_cost(), hopeless=hopeless)
-        tokens = max(_LEAST_ALONE, math.ceil(due / costs.alone))
-        return Plan(speculate=False, tokens=min(tokens, max(remaining, 1)), rate=plain)
+        if self._verdicts:
+            if self._stale:
+                self._weigh()
+            self._plan = self._decided(max(remaining, 1))
+        else:
+            # Nothing is known, and a short block measures every part at once.
+            self._plan = Plan(speculate=True, gamma=_FIRST, probe=True)
+        return self._plan
 
     def enough(self, confidences: Sequence[float]) -> bool:
-        """Whether to end the block with the tokens that it has.
+        """Whether to end the block that was planned last with the tokens that it has.
 
         One block at a time: one more token is worth its chance of being reached and accepted,
         and costs its drafting, bytes and row at the rate at which the text goes on anyway.
+        Ahead: where a rejection is likely, sending now brings its verdict earlier by the drafting
+        of the rest; where there is none, a shorter block may leave a later stage the bottleneck.
 
         Args:
             confidences: q(x) of the tokens in the block so far.
         """
-        if not confidences or not self.confidence.telling:
+        if not confidences or not self._telling:
             return False
-        mean = self.acceptance.mean
-        reached = 1.0
-        for confidence in confidences:
-            reached *= self.confidence.chance(confidence, mean)
-        costs = self._costs
-        if self._best.window > 1:
-            drafted = len(confidences) * costs.draft
-            more = (self._best.gamma - len(confidences)) * costs.draft
-            up = costs.up + costs.up_token * len(confidences)
-            verify = costs.verify + costs.verify_row * len(confidences)
-            stage = costs.overhead + max(0.0, up - drafted, verify - drafted)
-            return (1 - reached) * more > stage
-        cost = costs.draft + costs.up_token + costs.verify_row
-        return reached * mean < self._best.rate * cost
+        plan, costs, mean = self._plan, self._costs, self.acceptance.mean
+        reached = math.prod(self.confidence.chance(value, mean) for value in confidences)
+        if plan.window == 1:
+            cost = costs.draft + costs.up_token + costs.verify_row
+            return reached * mean < plan.rate * cost
+        length = len(confidences)
+        drafted = length * costs.draft
+        rest = (plan.gamma - length) * costs.draft
+        up = costs.up + costs.up_token * length
+        verify = costs.verify + costs.verify_row * length
+        longer = costs.overhead + reached * max(0.0, up - drafted, verify - drafted)
+        return (1 - reached) * rest > longer
 
     # Inside
 
+    def _decided(self, remaining: int) -> Plan:
+        if not self._plain_allowed:
+            return self._roomy(self._best)
+        costs, horizon = self._costs, min(remaining, _HORIZON)
+        start = 0.0 if self._is_alone else costs.round_trip
+        plain = horizon / (start + horizon * costs.alone)
+        self._budget.lend(_LOAN * horizon * costs.alone)
+        hope = self._hopeful.rate > plain
+        if self._is_alone:
+            self._is_alone = not hope or self._probe_left > 0 or self._budget.empty
+        elif plain > self._best.rate * _MARGIN:
+            self._is_alone = not hope or self._budget.empty
+            self._probe_left, self._stretch = 0, _LEAST_ALONE
+        if not self._is_alone:
+            return self._roomy(self._hopeful if plain > self._best.rate else self._best)
+        if self._probe_left:
+            return replace(self._hopeful if hope else self._best, probe=True)
+        cost = self._restart() + self._probe_tokens() * self._loss()
+        wait = self._budget.wait(cost, hopeless=self._ceiling < plain * _MARGIN)
+        tokens = max(self._stretch, math.ceil(wait / costs.alone))
+        return Plan(speculate=False, tokens=min(tokens, remaining), rate=plain)
+
     def _weigh(self) -> None:
-        costs = self._costs = self._measured()
-        self._best = self._chosen(costs, hopeful=False)
-        self._hopeful = self._chosen(costs, hopeful=True)
-        self._ceiling = float(self._grid.rates(costs, self.acceptance.ceiling()).max())
+        self._costs = self.costs
+        self._best = self._chosen(hopeful=False)
+        self._hopeful = self._chosen(hopeful=True)
+        self._ceiling = float(self._grid.rates(self._costs, self.acceptance.ceiling()).max())
+        self._telling = self.confidence.telling
         if self._tried:
             took = self._tried / self._best.rate
             self._budget.passed(took)
-            self._budget.lose(took - self._tried * costs.alone)
+            self._budget.lose(took - self._tried * self._costs.alone)
             self._tried = 0
         self._stale = False
 
-    def _chosen(self, costs: Costs, *, hopeful: bool) -> Plan:
-        rates = self._grid.rates(costs, self.acceptance.survival(hopeful=hopeful))
+    def _chosen(self, *, hopeful: bool) -> Plan:
+        rates = self._grid.rates(self._costs, self.acceptance.survival(hopeful=hopeful))
         good = rates >= _GOOD_ENOUGH * rates.max()
         # Less ahead and shorter blocks spend less of the battery for the same speed.
         column = int(good.any(axis=0).argmax())
@@ -257,31 +300,11 @@ class Controller:
             rate=float(rates[row, column]),
         )
 
-    def _measured(self) -> Costs:
-        round_trip, up_byte, down_byte = self._link.values
-        request, request_token = self._up.values
-        verify, verify_row = self._verify.values
-        return Costs(
-            draft=self._draft.value,
-            verify=verify,
-            verify_row=verify_row,
-            round_trip=round_trip,
-            up=request * up_byte,
-            up_token=request_token * up_byte,
-            down=self._down.value * down_byte,
-            overhead=self._overhead.value,
-            alone=self._alone_step(verify, down_byte),
-        )
-
-    def _alone_step(self, verify: float, down_byte: float) -> float:
-        """Seconds a token of the server alone: as measured, and since then as the passes of the
-        target go; unmeasured, a pass over one row or the bytes of a token."""
-        if not self._step.known:
-            return max(verify, self._streamed_bytes * down_byte, 1e-6)
-        if not self._step_verify and self._verdicts:
-            self._step_verify = verify
-        drift = verify / self._step_verify if self._step_verify > 0 else 1.0
-        return max(self._step.value * drift, 1e-6)
+    def _roomy(self, plan: Plan) -> Plan:
+        """The plan, with longer blocks where `enough` can tell when to end them."""
+        if plan.window > 1 or not self._telling:
+            return plan
+        return replace(plan, gamma=min(_ROOM * plan.gamma, int(self._grid.gammas[-1])))
 
     def _restart(self) -> float:
         """Seconds that leaving plain decoding and coming back to it costs by itself."""
@@ -297,6 +320,3 @@ class Controller:
         loss = self._loss()
         most = _LONGEST_PROBE
         return most if loss * most <= self._restart() else max(2, int(self._restart() / loss))
-
-    def _probe_cost(self) -> float:
-        return self._restart() + self._probe_tokens() * self._loss()
