@@ -20,12 +20,13 @@ from export.home import require_space
 from export.memory import require_memory
 from export.onnx_graph import data_files, normalised, read_graph
 from export.progress import Progress
+from export.sample_text import sample_texts
 from export.sources import SourceFolder
 from export.stages import Stages, link_or_copy
 from export.supported import check_supported, fused_architectures
 
 GRAPH_NAME = "model.onnx"
-EXPORT = "2"  # raised when the same source gives another folder
+EXPORT = "3"  # raised when the same source gives another folder
 ONNX_SOURCE = "onnx"  # the manifest's `backend` for a graph that was there already
 _MAKERS = ("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime")
 _MADE_NAME = "made.json"
@@ -139,7 +140,14 @@ def _weights(
 
         made = stages.make("graph", graph_key, traced)
         graph = made / _DECODER_NAME
-        quantise_weights(graph, work / GRAPH_NAME, bits=options.bits, progress=progress)
+        tokenizer = source.checkpoint.folder / TOKENIZER_NAME
+        quantise_weights(
+            graph,
+            work / GRAPH_NAME,
+            bits=options.bits,
+            progress=progress,
+            sample=sample_texts(tokenizer, context=context),
+        )
         shutil.copyfile(made / _MADE_NAME, work / _MADE_NAME)
 
     def traced(work: Path) -> None:
