@@ -21,7 +21,7 @@ from server_app.websocket_options import UVICORN_OPTIONS
 
 log = logging.getLogger("server_app")
 
-CUT_OFF_SECONDS: Final = 10  # for what is under way when everything else has ended
+CUT_OFF_SECONDS: Final = 5  # for replies on their way when nothing is verified any more
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

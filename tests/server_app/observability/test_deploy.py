@@ -11,6 +11,7 @@ import yaml
 from harness.serving import toy_target
 
 from server_app.app import create_app
+from server_app.drain import FINISH_SECONDS
 from server_app.process import CUT_OFF_SECONDS
 from server_app.settings import Settings
 
@@ -98,9 +99,9 @@ def test_graces_are_longer_than_drains() -> None:
     arguments = container["args"]
     drain = int(arguments[arguments.index("--drain-seconds") + 1])
     pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert spec["terminationGracePeriodSeconds"] > drain + pause + CUT_OFF_SECONDS
+    assert spec["terminationGracePeriodSeconds"] > drain + pause + FINISH_SECONDS + CUT_OFF_SECONDS
     unit = (DEPLOY / "systemd" / "cosd.service").read_text()
     found = re.search(r"--drain-seconds (\d+)", unit), re.search(r"TimeoutStopSec=(\d+)", unit)
     assert found[0] is not None
     assert found[1] is not None
-    assert int(found[1][1]) > int(found[0][1]) + CUT_OFF_SECONDS
+    assert int(found[1][1]) > int(found[0][1]) + FINISH_SECONDS + CUT_OFF_SECONDS
