@@ -6,6 +6,7 @@ Needs neither models nor a network: `cosd serve` with a toy target, and a proxy 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import secrets
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -41,6 +42,7 @@ _BURST: Final = 4  # blocks in flight together
 _WARM: Final = 3
 _MAX_TOKENS: Final = 1 << 16
 _WAYS: Final = ("http", "websocket")
+_ECHOED: Final = 24  # bytes
 
 
 @dataclass(slots=True)
@@ -54,6 +56,39 @@ class Measured:
     single: list[float] = field(default_factory=list)
     burst: list[float] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+
+
+class _Echo:
+    """Bytes that come back through a proxy of the same shape: what the link alone takes, the
+    proxy's own slowness included."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._stack = contextlib.AsyncExitStack()
+        self.seconds: list[float] = []
+
+    async def __aenter__(self) -> Self:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self._stack.callback(server.close)
+        port = server.sockets[0].getsockname()[1]
+        proxy = await self._stack.enter_async_context(LinkProxy(port, shape=self._shape))
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        self._stack.callback(self._writer.close)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def trip(self) -> None:
+        begin = time.perf_counter()
+        self._writer.write(bytes(_ECHOED))
+        await self._reader.readexactly(_ECHOED)
+        self.seconds.append(time.perf_counter() - begin)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
+            while data := await reader.read(_ECHOED):
+                writer.write(data)
 
 
 class _Rounds:
@@ -144,7 +179,7 @@ async def _all(
     with steps("rounds", len(times) * (rounds + _WARM)) as step:
         for milliseconds in times:
             shape = Shape(delay=milliseconds / 2000, up_rate=rate, down_rate=rate)
-            async with LinkProxy(port, shape=shape) as proxy:
+            async with LinkProxy(port, shape=shape) as proxy, _Echo(shape) as echo:
                 transports = {
                     way: transport_named(way, proxy.url, api_key=server.api_key) for way in _WAYS
                 }
@@ -152,6 +187,7 @@ async def _all(
                 ways = {way: _Rounds(by, alignment) for way, by in transports.items()}
                 for number in range(rounds + _WARM):
                     # In turn, so that a busy machine slows both.
+                    await echo.trip()
                     for way in ways.values():
                         await way.single()
                         await way.burst()
@@ -161,6 +197,7 @@ async def _all(
                 for transport in transports.values():
                     await transport.aclose()
             figures[milliseconds] = {name: way.measured for name, way in ways.items()}
+            figures[milliseconds]["echo"] = Measured(single=echo.seconds[_WARM:])
     return figures
 
 
@@ -180,16 +217,18 @@ def _median_ms(seconds: Sequence[float]) -> float:
 
 def _print(figures: dict[int, dict[str, Measured]]) -> None:
     table = Table(
-        "RTT ms", "way", "round ms", f"{_BURST} rounds ms", "wire up", "wire down",
+        "RTT ms", "way", "round ms", "of it server", f"{_BURST} rounds ms", "wire up", "wire down",
         title="a round, median",
     )  # fmt: skip
     for milliseconds, ways in figures.items():
-        for way, measured in ways.items():
+        table.add_row(str(milliseconds), "echo", f"{_median_ms(ways['echo'].single):.2f}")
+        for way in _WAYS:
+            measured = ways[way]
             up, down = _wire_bytes(measured)
             single, burst = _median_ms(measured.single), _median_ms(measured.burst)
-            table.add_row(
-                str(milliseconds), way, f"{single:.2f}", f"{burst:.2f}", f"{up} B", f"{down} B"
-            )
+            server = _median_ms([exchange.server_seconds for exchange in measured.exchanges])
+            cells = (f"{cell:.2f}" for cell in (single, server, burst))
+            table.add_row(str(milliseconds), way, *cells, f"{up} B", f"{down} B")
     Console().print(table)
 
 
@@ -201,7 +240,9 @@ def _wire_bytes(measured: Measured) -> tuple[int, int]:
 
 def _summary(figures: dict[int, dict[str, Measured]]) -> dict[str, object]:
     """Medians by round-trip time; `cost_ratio` is WebSocket over HTTP, of rounds alone."""
-    summary: dict[str, object] = {}
+    summary: dict[str, object] = {
+        "echo_ms": {str(rtt): _median_ms(ways["echo"].single) for rtt, ways in figures.items()}
+    }
     for way in _WAYS:
         summary[f"{way}_round_ms"] = {
             str(rtt): _median_ms(ways[way].single) for rtt, ways in figures.items()

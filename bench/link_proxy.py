@@ -120,6 +120,7 @@ class LinkProxy:
         self._listener: asyncio.Server | None = None
         self._open: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
         self.port = 0
         self.connections = 0
         self.bytes: Counter[Direction] = Counter()
@@ -145,7 +146,7 @@ class LinkProxy:
         self.cut()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._serving, return_exceptions=True)
 
     def cut(self) -> None:
         """Reset every connection now."""
@@ -187,6 +188,10 @@ class LinkProxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         connection = _Connection(self, reader, writer)
         self._open.add(connection)
         try:
