@@ -266,15 +266,15 @@ class Controller:
         if self._probe_left:
             return replace(self._hopeful if hope else self._best, probe=True)
         cost = self._restart() + self._probe_tokens() * self._loss()
-        wait = self._budget.wait(cost, hopeless=self._ceiling < plain * _MARGIN)
+        ceiling = float(self._grid.rates(costs, self.acceptance.ceiling()).max())
+        wait = self._budget.wait(cost, hopeless=ceiling < plain * _MARGIN)
         tokens = max(self._stretch, math.ceil(wait / costs.alone))
         return Plan(speculate=False, tokens=min(tokens, remaining), rate=plain)
 
     def _weigh(self) -> None:
         self._costs = self.costs
         self._best = self._chosen(hopeful=False)
-        self._hopeful = self._chosen(hopeful=True)
-        self._ceiling = float(self._grid.rates(self._costs, self.acceptance.ceiling()).max())
+        self._hopeful = self._chosen(hopeful=True) if self._plain_allowed else self._best
         self._telling = self.confidence.telling
         if self._tried:
             took = self._tried / self._best.rate
