@@ -18,8 +18,11 @@ from pathlib import Path
 import httpx
 import pytest
 from harness.raw import block, opening
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from edge_sdk.wire import Generate, Generated, Verdict, decode, encode
+from edge_sdk.wire.frames import SUBPROTOCOL, Down, Up, frame, split
 from edge_sdk.wire.limits import MAX_REPLY_BODY
 
 ROOT = Path(__file__).parents[2]
@@ -197,8 +200,15 @@ def test_after_the_drain_streams_are_told_and_a_verify_is_finished() -> None:
 
         waiting = threading.Thread(target=verify)
         waiting.start()
-        time.sleep(0.1)
-        assert server.signal_and_wait(signal.SIGTERM, 10) == 0
+        assert server.open(3, method="greedy").status_code == 200
+        address = f"{server.url.replace('http', 'ws')}/v1/sessions/{3:032x}/stream"
+        with connect(address, subprotocols=[Subprotocol(SUBPROTOCOL)], proxy=None) as line:
+            line.send(frame(Up.VERIFY, 0, encode(block(q=None))))
+            time.sleep(0.1)
+            assert server.signal_and_wait(signal.SIGTERM, 10) == 0
+            answer = line.recv(timeout=5)
+        assert isinstance(answer, bytes)
+        assert split(answer) == (Down.REPLY, 0)
         waiting.join(5)
         stream.join(5)
         assert stream.frames[-1].error == "server_unavailable"
