@@ -85,6 +85,11 @@ class Rounds:
         return sum(not block.doomed for block in self._in_flight)
 
     @property
+    def oldest_size(self) -> int:
+        """Drafted tokens of the oldest block in flight."""
+        return len(self._in_flight[0].drafted) if self._in_flight else 0
+
+    @property
     def may_follow(self) -> bool:
         """A further block may be drafted now: none is awaited, or the last one said `more`, or
         it is known to be stale."""

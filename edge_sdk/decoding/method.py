@@ -78,7 +78,8 @@ class DeviceHalf(ABC):
         Args:
             logits: draft logits on V_C [|V_C|], by rank.
             position: generated target tokens before this one.
-            block: sequence number of the block it goes into.
+            block: how many times drafting has begun, so that a position drafted again gets
+                fresh coins.
             seen: ranks already in prompt or text, for the penalty.
         """
 

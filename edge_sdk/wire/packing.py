@@ -124,7 +124,7 @@ def unpack_tokens(
     if rest:
         raise InvalidRequest(f"{len(data)} bytes are no whole number of tokens", field="tokens")
     ids = unpack_integers(data[: count * width], width)
-    values = np.frombuffer(data[count * width :], dtype=dtype).astype(np.float64)
+    values = _floats(data[count * width :], dtype)
     if count and int(ids.max()) >= size:
         raise InvalidRequest(
             f"id {int(ids.max())} is outside the target's {size} tokens", field="tokens"
@@ -216,7 +216,7 @@ def unpack_law(data: bytes, law_format: str, *, size: int) -> NDArray[np.float64
     dtype = LAW_FORMATS[law_format]
     body = data[1:]
     if data[:1] == bytes([_DENSE]) and len(body) == size * dtype.itemsize:
-        law = np.frombuffer(body, dtype=dtype).astype(np.float64)
+        law = _floats(body, dtype)
     elif data[:1] == bytes([_SPARSE]) and len(body) % (rank_width(size) + dtype.itemsize) == 0:
         width = rank_width(size)
         count = len(body) // (width + dtype.itemsize)
@@ -230,3 +230,9 @@ def unpack_law(data: bytes, law_format: str, *, size: int) -> NDArray[np.float64
     if not bool(((law >= 0) & (law <= 1 + 1e-6)).all()):
         raise InvalidRequest("a law has values that are no probabilities", field="law")
     return law
+
+
+def _floats(data: bytes, dtype: np.dtype[np.floating]) -> NDArray[np.float64]:
+    """Widened values; a NaN of any kind stays one, for the caller to refuse."""
+    with np.errstate(invalid="ignore"):
+        return np.frombuffer(data, dtype=dtype).astype(np.float64)

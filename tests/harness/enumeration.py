@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ from edge_sdk.wire import (
     Answer,
     Ask,
     Finish,
+    Generate,
     Generation,
     Open,
     Prompt,
@@ -152,8 +154,14 @@ class Plan:
         ahead: blocks sent before the answer to the first (`more`); 0 sends one at a time.
         stop_after_ahead: say `more`, but then send an empty block instead of drafting.
         lose_replies: every request is sent twice; the first reply is thrown away.
-        reopen: the server loses the session before it gets the verify of these rounds.
+        reopen: the server loses the session before it gets the verify of these rounds, and
+            with it what is in flight.
         forget: it loses the session after it answered these rounds, and the answer is lost.
+        at_once: after a rejection the next block goes out before the verdicts of the stale ones
+            are read.
+        interrupt: a rejection is seen while the next block is being drafted, after this many of
+            its tokens; the block is given up.
+        alone: before these rounds, if nothing is in flight, the server decodes so many tokens.
         stop_at: draft no further once a token of this rank is in the block.
         reopen_asks: it loses the session before it gets these requests for more.
     """
@@ -166,6 +174,9 @@ class Plan:
     forget: frozenset[int] = frozenset()
     reopen_asks: frozenset[int] = frozenset()
     stop_at: int | None = None
+    at_once: bool = False
+    interrupt: int | None = None
+    alone: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -345,46 +356,79 @@ async def _one_run(
     await open_session((), 0)
     rounds.room = case.context - len(case.prompt)
 
-    async def deliver(block: Block) -> Verdict:
-        if number in plan.forget and rounds.in_flight == 1:
-            await send(block)
-        elif number not in plan.reopen or rounds.in_flight > 1:
-            return await send(block)
-        await host.close("me", str(sessions))
+    async def deliver(block: Block) -> Verdict | None:
+        """The verdict; None if it, or the session, was lost."""
+        if number in plan.forget:
+            with contextlib.suppress(SessionLost):
+                await send(block)
+        if number in plan.reopen | plan.forget:
+            await host.close("me", str(sessions))
         try:
-            await send(block)
+            verdict = await send(block)
         except SessionLost:
-            pass
-        else:
-            raise AssertionError("a closed session answered")
-        await open_session(rounds.generated, block.verify.sequence)
-        (again,) = rounds.renewed()
-        return await send(again)
+            return None
+        assert number not in plan.reopen | plan.forget, "a closed session answered"
+        return verdict
+
+    async def again() -> list[Verdict | None]:
+        """Open the session once more and send again what may still be accepted."""
+        blocks = rounds.renewed()
+        first = blocks[0].verify.sequence if blocks else rounds.next_sequence
+        await open_session(rounds.generated, first)
+        return [await send(block) for block in blocks]
+
+    async def stretch(count: int) -> Finish:
+        settled = rounds.unsent
+        message = Generate(len(rounds.generated), count, settled)
+        stream = host.generate("me", str(sessions), message)
+        finish = Finish.NONE
+        async with contextlib.aclosing(stream) as tokens:
+            async for token in tokens:
+                assert token.token is not None
+                finish = rounds.streamed(token.token).finish
+                assert finish == token.finish
+        return finish
 
     # The server answers at once; the device reads the answers one by one, as late as it may.
-    unread: list[Verdict] = []
+    unread: list[Verdict | None] = []
     number = asked = 0
-    more = True
-    while True:
-        while (sure := rounds.keep_sure()) is not None:
-            if sure.finish != Finish.NONE:
-                await host.close("me", str(sessions))
-                return tuple(rounds.generated)
-        while more and len(unread) < 1 + plan.ahead:
+    stretches = dict(plan.alone)
+    finish = Finish.NONE
+    while finish == Finish.NONE:
+        if not unread and (sure := rounds.keep_sure()) is not None:
+            finish = sure.finish
+            continue
+        if not unread and number in stretches:
+            finish = await stretch(stretches.pop(number))
+            continue
+        if (not unread or plan.ahead or plan.at_once) and rounds.may_follow:
+            known = unread[0] if unread else None
+            refused = bool(
+                rounds.live and known is not None and known.accepted < rounds.oldest_size
+            )
+            give_up = plan.interrupt if refused else None
             gamma = plan.gammas[min(number, len(plan.gammas) - 1)]
             if unread and plan.stop_after_ahead:
                 gamma = 0
-            block = rounds.next_block(
-                gamma,
-                more=len(unread) < plan.ahead,
-                enough=lambda drafted: drafted[-1].rank == plan.stop_at,
-            )
-            assert block is not None
-            number += 1
-            unread.append(await deliver(block))
-            more = block.verify.more
-        outcome = rounds.receive(unread.pop(0))
-        more = not unread or more
+            asks = itertools.count()
+            wanted = rounds.live <= plan.ahead and (plan.at_once or not unread or rounds.live)
+            block = None
+            if wanted and rounds.left > 0:
+                block = rounds.next_block(
+                    gamma,
+                    more=rounds.live < plan.ahead,
+                    enough=lambda drafted: drafted[-1].rank == plan.stop_at,
+                    cancelled=lambda at=give_up, asks=asks: at is not None and next(asks) >= at,
+                )
+            if block is not None:
+                number += 1
+                unread.append(await deliver(block))
+                continue
+        verdict = unread.pop(0)
+        if verdict is None:
+            unread = await again()
+            continue
+        outcome = rounds.receive(verdict)
         while outcome.asking:
             asked += 1
             request = rounds.ask()
@@ -392,14 +436,13 @@ async def _one_run(
                 outcome = rounds.answer(await ask(request))
                 continue
             await host.close("me", str(sessions))
-            again = rounds.rejected_again()
-            await open_session(rounds.generated, again.verify.sequence)
+            rest = rounds.rejected_again()
+            await open_session(rounds.generated, rest.verify.sequence)
             unread.clear()
-            outcome = rounds.receive(await send(again))
-            more = True
-        if outcome.finish != Finish.NONE:
-            await host.close("me", str(sessions))
-            return tuple(rounds.generated)
+            outcome = rounds.receive(await send(rest))
+        finish = outcome.finish
+    await host.close("me", str(sessions))
+    return tuple(rounds.generated)
 
 
 def _host(fork: Fork, target: ToyTarget, alignment: Alignment) -> Host:

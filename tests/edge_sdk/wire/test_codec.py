@@ -69,6 +69,8 @@ def fields(hint: Any, name: str) -> st.SearchStrategy[Any]:
     if hint is int:
         if name == "block":
             return st.integers(1, MAX_BLOCKS)
+        if name == "limit":
+            return st.integers(1, MAX_TOKENS)
         return st.integers(0, MAX_SEQUENCE) if name in COUNTS else INTEGERS
     plain: dict[Any, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
