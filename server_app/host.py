@@ -46,6 +46,7 @@ from server_app.engine.session import Session
 from server_app.engine.store import Held, PairStore, SessionStore
 from server_app.engine.work import Prefill, VerifyWork
 from server_app.methods.base import Pair, ServerHalf
+from server_app.methods.noise import SharedNoise
 from server_app.methods.registry import SERVER_HALVES, server_half
 from server_app.numbered import NumberedRequests
 from server_app.prompt_ids import prompt_ids, too_long
@@ -101,7 +102,7 @@ class Host:
         self.quotas = Quotas(limits.key)
         self._sessions = SessionStore(limit=limits.sessions, ttl=limits.session_ttl)
         self._pairs = PairStore(limit=limits.pairs)
-        self._token_keys = token_keys(self.target.vocabulary)
+        self._noise = SharedNoise(token_keys(self.target.vocabulary))
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbered = NumberedRequests(
             engine, run=self._run, still_here=self._still_here, half=self._half
@@ -320,7 +321,7 @@ class Host:
         return held.reply
 
     def _half(self, generation: Generation) -> ServerHalf:
-        return server_half(generation, self._token_keys, self._coins(generation.seed))
+        return server_half(generation, self._noise, self._coins(generation.seed))
 
     def _held(self, owner: str, session_id: str) -> Held:
         """Raises:

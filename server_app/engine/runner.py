@@ -13,6 +13,7 @@ from edge_sdk.errors import CosdError, ServerFault
 from server_app.engine.caches import Caches
 from server_app.engine.observer import Observer, StepReport
 from server_app.engine.work import VerifyWork, Work
+from server_app.methods.prepare import prepare
 from server_app.methods.rows import Rows
 from server_app.target.model import Chunk, PoolFull, TargetModel
 
@@ -122,6 +123,7 @@ class Runner:
             rows = [
                 work.rows(self.target, part) for (work, _), part in zip(fed, logits, strict=True)
             ]
+            prepare([some for some in rows if some is not None])
             for (work, _), some in zip(fed, rows, strict=True):
                 self._judge(work, some)
 
