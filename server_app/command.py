@@ -101,6 +101,7 @@ def _load(settings: Settings, source: str | Path, progress: Callable[[str], None
         device=settings.device,
         dtype=settings.dtype,
         chat_template=None if settings.chat_template == "model" else settings.chat_template,
+        cache_tokens=settings.cache_tokens or None,
         progress=progress,
     )
     _announce(settings, model)

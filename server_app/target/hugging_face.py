@@ -176,6 +176,18 @@ class HuggingFaceTarget(TargetModel):
     def cache_limit(self) -> int:
         return self._cache.limit
 
+    def limit_cache(self, tokens: int) -> None:
+        size = tokens * self._cache.token_bytes
+        free = free_bytes(self._device)
+        if size > free or tokens < _FIRST_LIMIT:
+            raise InvalidRequest(
+                f"a cache of {tokens} tokens of {self._name} takes {size / 1e6:.0f} MB, and "
+                f"{free / 1e6:.0f} MB are free; give it at least {_FIRST_LIMIT} tokens and no "
+                f"more than {free // self._cache.token_bytes}",
+                field="cache_tokens",
+            )
+        self._cache.bound(size)
+
     @property
     def cache_used(self) -> int:
         return self._cache.used

@@ -23,6 +23,7 @@ def load_target(
     dtype: str = "auto",
     chat_template: str | None = None,
     cache_bytes: int | None = None,
+    cache_tokens: int | None = None,
     seconds_per_pass: float = 0.0,
     progress: Callable[[str], None] = logger.info,
 ) -> TargetModel:
@@ -34,6 +35,7 @@ def load_target(
         name: short name of the model; by default that of the folder or of the toy.
         device, dtype, chat_template, cache_bytes, progress: see `HuggingFaceTarget.load`;
             a toy is for the CPU in float32 and takes no notice of the others.
+        cache_tokens: most tokens whose keys and values are held; by default `cache_bytes` says.
         seconds_per_pass: how long a pass of a toy takes at least.
 
     Raises:
@@ -52,11 +54,12 @@ def load_target(
                 f"a toy model runs on the CPU in float32, not on {device} in {dtype}",
                 field="device" if device not in ("auto", "cpu") else "dtype",
             )
-        return ToyTarget.random(int(seed or 0), name=name, seconds_per_pass=seconds_per_pass)
+        toy = ToyTarget.random(int(seed or 0), name=name, seconds_per_pass=seconds_per_pass)
+        return _limited(toy, cache_tokens)
     # Imported here: a server with a toy target starts without transformers.
     from server_app.target.hugging_face import HuggingFaceTarget
 
-    return HuggingFaceTarget.load(
+    target = HuggingFaceTarget.load(
         Path(source).expanduser(),
         name=name,
         device=device,
@@ -65,3 +68,10 @@ def load_target(
         cache_bytes=cache_bytes,
         progress=progress,
     )
+    return _limited(target, cache_tokens)
+
+
+def _limited(target: TargetModel, cache_tokens: int | None) -> TargetModel:
+    if cache_tokens is not None:
+        target.limit_cache(cache_tokens)
+    return target

@@ -77,6 +77,14 @@ class TargetModel(ABC):
     def cache_limit(self) -> int:
         """Most tokens that all sequences together can hold."""
 
+    @abstractmethod
+    def limit_cache(self, tokens: int) -> None:
+        """Hold at most so many tokens. Before the first sequence.
+
+        Raises:
+            InvalidRequest: memory is too small for that, or no pass would fit.
+        """
+
     @property
     @abstractmethod
     def cache_used(self) -> int:

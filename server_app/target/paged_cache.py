@@ -67,6 +67,11 @@ class PagedCache:
         """Memory of the tensors, in bytes."""
         return sum(store.pages * self.page * store.bytes_per_token for store in self._stores)
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token that all layers hold; known after one pass."""
+        return sum(store.bytes_per_token for store in self._stores)
+
     def bound(self, memory: int) -> None:
         """Set the limit to what fits into so many bytes. Needs one pass beforehand, which
         shows how large a token is in each layer."""

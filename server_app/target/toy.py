@@ -184,6 +184,9 @@ class ToyTarget(TargetModel):
     def cache_limit(self) -> int:
         return self._book.limit
 
+    def limit_cache(self, tokens: int) -> None:
+        self._book.limit = tokens
+
     @property
     def cache_used(self) -> int:
         return self._book.used

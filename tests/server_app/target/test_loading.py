@@ -54,3 +54,14 @@ def test_a_toy_needs_no_transformers() -> None:
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_cache_of_so_many_tokens(tiny_folder: Callable[[str], Path]) -> None:
+    assert load_target("toy", cache_tokens=300).cache_limit == 300
+    folder = tiny_folder("llama")
+    target = load_target(folder, dtype="float32", cache_tokens=320)
+    assert target.cache_limit == 320
+    target.forward([Chunk(target.new_sequence(), [1] * 200, 0)])
+    for tokens in (1, 10**12):
+        with pytest.raises(InvalidRequest, match=f"a cache of {tokens} tokens .* MB are free"):
+            load_target(folder, dtype="float32", cache_tokens=tokens)
