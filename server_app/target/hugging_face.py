@@ -16,6 +16,12 @@ from edge_sdk.errors import InvalidRequest, PromptTooLong, UnsupportedModel
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
 from server_app.target.attention import PASS, Segment
+from server_app.target.attention_choice import (
+    GROUPED,
+    AttentionKind,
+    attention_kinds,
+    first_that_works,
+)
 from server_app.target.checkpoint import (
     check_weights,
     layer_windows,
@@ -24,7 +30,6 @@ from server_app.target.checkpoint import (
     read_config,
 )
 from server_app.target.free_memory import free_bytes
-from server_app.target.grouped_attention import GroupedAttention
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
 from server_app.target.paged_cache import PAGE, PagedCache
 from server_app.target.pages import PagedSequence
@@ -80,7 +85,13 @@ class HuggingFaceTarget(TargetModel):
                 "(it has no logits_to_keep)"
             )
         self._cache = PagedCache(layer_windows(model.config), limit=_FIRST_LIMIT)
-        check_against_stock(self, self._model)
+        self._attention = GROUPED
+
+        def check(kind: AttentionKind) -> None:
+            self._attention = kind
+            check_against_stock(self, self._model)
+
+        first_that_works(attention_kinds(self._device, self._dtype), check)
         memory = (
             int(free_bytes(self._device) * _CACHE_SHARE) if cache_bytes is None else cache_bytes
         )
@@ -144,7 +155,7 @@ class HuggingFaceTarget(TargetModel):
         target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
         progress(
             f"{label}: ready, {len(vocabulary)} tokens, context {target.context}, "
-            f"cache of at most {target.cache_limit} tokens"
+            f"attention by {target._attention.name}, cache of at most {target.cache_limit} tokens"
         )
         return target
 
@@ -268,7 +279,7 @@ class HuggingFaceTarget(TargetModel):
             wanted += range(len(ids) - chunk.rows, len(ids))
         staging = Staging(self._device)
         numbers = [staging.put(values) for values in (ids, positions, wanted)]
-        attention = GroupedAttention(self._cache, segments, staging)
+        attention = self._attention.make(self._cache, segments, staging)
         staging.send()
         token_ids, places, rows = (staging[number] for number in numbers)
         # NOTE: a gather, even for the last rows: what a count cuts out keeps the batch stride

@@ -17,6 +17,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     PreTrainedTokenizerFast,
+    Qwen2Config,
     Qwen3Config,
 )
 
@@ -39,6 +40,7 @@ _SHAPE: dict[str, Any] = {
 _MIXED = ["sliding_attention", "full_attention"] * 2
 FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaConfig(**_SHAPE),
+    "qwen2": lambda: Qwen2Config(**_SHAPE),
     "qwen3": lambda: Qwen3Config(**_SHAPE),
     "mistral": lambda: MistralConfig(**_SHAPE, sliding_window=WINDOW),
     "gemma2": lambda: Gemma2Config(
