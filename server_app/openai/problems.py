@@ -91,7 +91,7 @@ class OpenAIRoute(APIRoute):
             except CosdError as error:
                 return reply(error)
             except Exception:
-                log.exception("%s %s failed", request.method, request.url.path)
+                log.exception("a request failed")
                 return reply(ServerFault("the server failed on this request; its log says why"))
 
         return handler

@@ -77,6 +77,14 @@ async def test_a_busy_run_logs_no_prompt_and_no_key(written: io.StringIO) -> Non
             await send("PUT", path, prompt.encode())
             await send("GET", f"/v1/{prompt}/{GOOD}")
             await send("PUT", path, message, key=WRONG)
+        for asked in (
+            {"model": target.name, "prompt": prompt, "max_tokens": 3},
+            {"model": target.name, "prompt": prompt, "max_tokens": 3, "stream": True},
+            {"model": prompt, "prompt": prompt},
+            {"model": target.name, "prompt": prompt, "temperature": prompt},
+        ):
+            status = await send("POST", "/v1/completions", json.dumps(asked).encode())
+            assert (status == 200) is ("max_tokens" in asked)
         await send("GET", "/metrics", key=WATCH)
         await send("GET", "/metrics", key=WRONG)
         # The model raises, and its exception quotes the text.
@@ -97,7 +105,8 @@ async def test_a_busy_run_logs_no_prompt_and_no_key(written: io.StringIO) -> Non
     assert "ValueError" in told
     assert "forward" in told
     assert "/v1/sessions/{session_id}/verify" in told
-    assert "session_lost" in told or "malformed_message" in told
+    assert "/v1/completions" in told
+    assert "malformed_message" in told
     for secret in (*WORDS, GOOD, WRONG, WATCH, *ids, ALIGNMENT.pair_id):
         assert secret not in told
     assert ids[0][:8] in told
