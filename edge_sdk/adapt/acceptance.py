@@ -23,6 +23,10 @@ _HINT: Final = 1.5  # nats of the same that make it worth to look on
 _CAP: Final = 0.995  # no run of luck makes a chance of acceptance higher
 _CELL: Final = 3.0  # expected acceptances and refusals of a bin before it counts in a test
 _CEILING: Final = 0.98  # acceptance that no text is hoped to exceed for long
+# Even samples of (0, 1) in a fixed order that says nothing.
+_SPREAD: Final = (
+    np.random.default_rng(0).permutation((np.arange(4096) + 0.5) / 4096).reshape(64, 64)
+)
 _OPTIMISM: Final = 2.0  # standard deviations that acceptance may well be better
 
 
@@ -182,6 +186,14 @@ class Confidence:
         bin_ = bisect_right(self._EDGES, confidence)
         examined, accepted = self._examined[bin_], self._accepted[bin_]
         return (accepted + self._WEIGHT * mean) / (examined + self._WEIGHT)
+
+    def blocks(self, mean: float) -> NDArray[np.float64]:
+        """Chances of acceptance in blocks such as were seen, [64, 64]; the same at each call
+        for the same record."""
+        weights = np.array(self._examined)
+        edges = np.cumsum(weights)[:-1] / max(float(weights.sum()), 1e-9)
+        chances = (np.array(self._accepted) + self._WEIGHT * mean) / (weights + self._WEIGHT)
+        return chances[np.searchsorted(edges, _SPREAD)]
 
     @property
     def telling(self) -> bool:

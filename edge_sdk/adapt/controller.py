@@ -11,6 +11,7 @@ from edge_sdk.adapt.acceptance import Acceptance, Confidence
 from edge_sdk.adapt.budget import Budget
 from edge_sdk.adapt.model import GAMMAS, WINDOWS, Costs, Grid
 from edge_sdk.adapt.plan import Plan
+from edge_sdk.adapt.stopping import stopped_rate, worth_another
 from edge_sdk.adapt.times import Times
 from edge_sdk.adapt.traffic import EXPECTED, Traffic
 
@@ -236,8 +237,7 @@ class Controller:
         plan, costs, mean = self._plan, self._costs, self.acceptance.mean
         reached = math.prod(self.confidence.chance(value, mean) for value in confidences)
         if plan.window == 1:
-            cost = costs.draft + costs.up_token + costs.verify_row
-            return reached * mean < plan.rate * cost
+            return not worth_another(reached, mean, plan.rate, costs)
         length = len(confidences)
         drafted = length * costs.draft
         rest = (plan.gamma - length) * costs.draft
@@ -273,9 +273,9 @@ class Controller:
 
     def _weigh(self) -> None:
         self._costs = self.costs
+        self._telling = self.confidence.telling
         self._best = self._chosen(hopeful=False)
         self._hopeful = self._chosen(hopeful=True) if self._plain_allowed else self._best
-        self._telling = self.confidence.telling
         if self._tried:
             took = self._tried / self._best.rate
             self._budget.passed(took)
@@ -285,6 +285,8 @@ class Controller:
 
     def _chosen(self, *, hopeful: bool) -> Plan:
         rates = self._grid.rates(self._costs, self.acceptance.survival(hopeful=hopeful))
+        if self._telling:
+            rates[:, 0] *= self._gain(float(rates[:, 0].max()))
         good = rates >= _GOOD_ENOUGH * rates.max()
         # Less ahead and shorter blocks spend less of the battery for the same speed.
         column = int(good.any(axis=0).argmax())
@@ -299,6 +301,12 @@ class Controller:
             window=int(self._grid.windows[column]),
             rate=float(rates[row, column]),
         )
+
+    def _gain(self, rate: float) -> float:
+        """How much faster one block at a time is when it ends where the draft is unsure."""
+        mean = self.acceptance.mean
+        chances = self.confidence.blocks(mean)
+        return stopped_rate(chances, mean=mean, rate=rate, costs=self._costs) / rate
 
     def _roomy(self, plan: Plan) -> Plan:
         """The plan, with longer blocks where `enough` can tell when to end them."""

@@ -155,14 +155,17 @@ class Deaf(Controller):
     def _roomy(self, plan: Plan) -> Plan:
         return plan
 
+    def _gain(self, rate: float) -> float:
+        return 1.0
+
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_ending_blocks_where_the_draft_is_unsure_pays(ahead: bool) -> None:
     text = told()
     stops = controlled(FAST, text, pilot=Controller(ahead=ahead))
     fixed = controlled(FAST, text, pilot=Deaf(ahead=ahead))
-    assert stops.seconds < (0.99 if ahead else 0.95) * fixed.seconds
-    assert stops.drafted < 0.97 * fixed.drafted
+    assert stops.seconds < (0.98 if ahead else 0.95) * fixed.seconds
+    assert stops.drafted < (0.8 if ahead else 0.97) * fixed.drafted
 
 
 def test_an_unsure_token_ends_a_block_and_a_sure_one_does_not() -> None:
