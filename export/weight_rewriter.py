@@ -109,16 +109,12 @@ class WeightRewriter:
 
     def copy(self, *, narrow: bool) -> None:
         """Write what is left of the initializers, matrices in fp16 if `narrow`."""
-        # Cosines and sines of positions are no weights.
-        exact = {
-            name
-            for node in self._nodes
-            if node.op_type == "GroupQueryAttention"
-            for name in node.input
-        }
+        # Frequencies and tables of positions are matrices too, but no weights.
+        weights = {linear.weight for linear in find_linears(self._model)}
+        weights |= {node.input[0] for node in self._nodes if node.op_type == "Gather"}
         written: dict[str, TensorProto] = {}
         for name, tensor in sorted(self._tensors.items(), key=lambda item: item[0] in self._owners):
-            half = narrow and is_matrix(self._tensors, name) and name not in exact
+            half = narrow and is_matrix(self._tensors, name) and name in weights
             stored = f"{name}_fp16" if half else name
             owner = written.get(self._owner(name)) if name in self._owners else None
             if owner is not None:

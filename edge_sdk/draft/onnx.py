@@ -11,6 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_sdk.draft.manifest import Manifest
+from edge_sdk.draft.mapped_pages import release_pages
 from edge_sdk.draft.model import DraftModel
 from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
@@ -99,6 +100,7 @@ class OnnxDraft(DraftModel):
         )
         draft = cls(session, vocabulary=vocabulary, text=text, context=manifest.context)
         draft._try_out(folder / manifest.graph)
+        release_pages(folder / name for name in manifest.files)
         return draft
 
     @property

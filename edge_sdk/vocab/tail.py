@@ -80,13 +80,42 @@ def _utf8_spans(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _in_mid_text(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer with other settings over the same model: tokens and merges, which are nearly
+    all of its memory, are shared."""
+    copy = Tokenizer(tokenizer.model)
+    copy.normalizer, copy.pre_tokenizer = _sections(tokenizer)
+    copy.decoder = tokenizer.decoder
+    added = tokenizer.get_added_tokens_decoder()
+    for _, token in sorted(added.items()):
+        if token.special:
+            copy.add_special_tokens([token])
+        else:
+            copy.add_tokens([token])
+    if copy.get_added_tokens_decoder() != added:
+        # Ids beyond the model's own are given out anew, and here they had gaps.
+        copy = _anew(tokenizer)
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _sections(tokenizer: Tokenizer) -> tuple[Any, Any]:
+    """Normalizer and pre-tokenizer for mid-text."""
+    content: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}}
+    for name in ("normalizer", "pre_tokenizer"):
+        section = getattr(tokenizer, name)
+        # Their state for pickle is their JSON.
+        state = None if section is None else json.loads(section.__getstate__())
+        content[name] = _without_prefix(state)
+    empty = Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
+    return empty.normalizer, empty.pre_tokenizer
+
+
+def _anew(tokenizer: Tokenizer) -> Tokenizer:
     content = json.loads(tokenizer.to_str())
     content["truncation"] = content["padding"] = content["post_processor"] = None
     content["normalizer"] = _without_prefix(content["normalizer"])
     content["pre_tokenizer"] = _without_prefix(content["pre_tokenizer"])
-    copy = Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
-    copy.encode_special_tokens = True
-    return copy
+    return Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
 
 
 def _without_prefix(section: Mapping[str, Any] | None) -> dict[str, Any] | None:

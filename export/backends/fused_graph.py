@@ -1,4 +1,4 @@
-"""The fused graph of a decoder of the Llama family."""
+"""The fused graph of a decoder of the Llama or Gemma family."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from export.backends.fused_shape import DecoderShape
+from export.backends.rotation import Rotation
 from export.external_data import ExternalData
 from export.last_row import BOUNDS
 from export.progress import Stage
@@ -17,7 +18,11 @@ from export.progress import Stage
 _MICROSOFT = "com.microsoft"
 _OPSET, _IR = 17, 9  # read by onnxruntime from 1.15 on
 _LENGTHS = ("seqlens_k", "total_sequence_length")
-_ROTATIONS = ("cos_cache", "sin_cache")
+_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "silu": ("QuickGelu", {"alpha": 1.0}),
+    "gelu_pytorch_tanh": ("FastGelu", {}),
+    "gelu": ("Gelu", {}),
+}
 
 
 class FusedGraph:
@@ -48,17 +53,36 @@ class FusedGraph:
     def build(self) -> ModelProto:
         """The model; its weights are in `data` afterwards."""
         shape = self._shape
-        for name, table in zip(_ROTATIONS, (shape.cosines, shape.sines), strict=True):
-            self._add(name, table)
+        for index, rotation in enumerate(shape.rotations):
+            self._rotation(index, rotation)
         for name, value in BOUNDS.items():
             self._add(name, np.array([value], dtype=np.int64))
         self._add("embedding", self._weight("model.embed_tokens.weight"))
         residual = self._node("Gather", ["embedding", "input_ids"], "embedded")
-        normed = self._norm(residual, "model.layers.0.input_layernorm.weight", "normed")
+        if shape.embedding_scale != 1.0:
+            residual = self._scaled("Mul", residual, "embedding_scale", shape.embedding_scale)
+        normed = self._norm(residual, "model.layers.0.input_layernorm", "normed")
         for layer in range(shape.layers):
             normed, residual = self._layer(layer, normed, residual)
         self._head(normed)
         return self._model()
+
+    def _rotation(self, index: int, rotation: Rotation) -> None:
+        """Cosines and sines of every position, made when the graph is loaded: in the file they
+        would take more room than a layer."""
+        at = f"rotation.{index}"
+        self._add(f"{at}.frequencies", rotation.frequencies[None])
+        ends = {"start": 0, "limit": self._shape.context, "step": 1}
+        for name, value in ends.items():
+            self._add(f"{at}.{name}", np.array(value, dtype=np.float32))
+        self._add(f"{at}.column", np.array([-1, 1], dtype=np.int64))
+        self._add(f"{at}.factor", np.array(rotation.factor, dtype=np.float32))
+        positions = self._node("Range", [f"{at}.{name}" for name in ends], f"{at}.positions")
+        column = self._node("Reshape", [positions, f"{at}.column"], f"{at}.rows")
+        angles = self._node("Mul", [column, f"{at}.frequencies"], f"{at}.angles")
+        for kind in ("Cos", "Sin"):
+            plain = self._node(kind, [angles], f"{at}.plain_{kind}")
+            self._node("Mul", [plain, f"{at}.factor"], f"{at}.{kind}")
 
     def _layer(self, layer: int, normed: str, residual: str) -> tuple[str, str]:
         at, final = f"model.layers.{layer}", layer == self._shape.layers - 1
@@ -68,29 +92,35 @@ class FusedGraph:
             attended = self._last_row(attended)
             residual = self._last_row(residual)
         mixed = self._linear(f"{at}.attention_out", attended, [f"{at}.self_attn.o_proj"])
-        normed, residual = self._skip_norm(
-            mixed, residual, f"{at}.post_attention_layernorm.weight", final=False
-        )
+        before = f"{at}.post_attention_layernorm"
+        if self._shape.family.sandwich:
+            mixed = self._norm(mixed, before, f"{mixed}.normed_out")
+            before = f"{at}.pre_feedforward_layernorm"
+        normed, residual = self._skip_norm(mixed, residual, before, final=False)
         both = self._linear(f"{at}.gate_up", normed, [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"])
         gate, up = f"{at}.gate", f"{at}.up"
         self._nodes.append(
             helper.make_node("Split", [both], [gate, up], name=both + "_split", axis=-1)
         )
-        gate = self._node("QuickGelu", [gate], f"{at}.silu", domain=_MICROSOFT, alpha=1.0)
+        kind, options = _ACTIVATIONS[self._shape.activation]
+        gate = self._node(kind, [gate], f"{at}.activated", domain=_MICROSOFT, **options)
         gated = self._node("Mul", [gate, up], f"{at}.gated")
         down = self._linear(f"{at}.down", gated, [f"{at}.mlp.down_proj"])
+        if self._shape.family.sandwich:
+            down = self._norm(down, f"{at}.post_feedforward_layernorm", f"{down}.normed_out")
         after = "model.norm" if final else f"model.layers.{layer + 1}.input_layernorm"
-        return self._skip_norm(down, residual, f"{after}.weight", final=final)
+        return self._skip_norm(down, residual, after, final=final)
 
     def _attention(self, layer: int, normed: str) -> str:
         shape, at = self._shape, f"model.layers.{layer}"
         parts = [f"{at}.self_attn.{kind}_proj" for kind in "qkv"]
         packed = self._linear(f"{at}.qkv", normed, parts)
         heads = [packed, "", ""]
-        if shape.head_norms:
+        if shape.family.head_norms:
             heads = self._normed_heads(at, packed)
         result = f"{at}.attended"
         kinds = ("key", "value")
+        rotation = f"rotation.{shape.rotation_of[layer]}"
         self._nodes.append(
             helper.make_node(
                 "GroupQueryAttention",
@@ -98,17 +128,18 @@ class FusedGraph:
                     *heads,
                     *[f"past_key_values.{layer}.{kind}" for kind in kinds],
                     *_LENGTHS,
-                    *_ROTATIONS,
+                    *[f"{rotation}.{kind}" for kind in ("Cos", "Sin")],
                 ],
                 [result, *[f"present.{layer}.{kind}" for kind in kinds]],
                 name=result,
                 domain=_MICROSOFT,
                 num_heads=shape.heads,
                 kv_num_heads=shape.key_heads,
-                scale=shape.head**-0.5,
+                scale=shape.scale,
                 do_rotary=1,
                 rotary_interleaved=0,
                 local_window_size=shape.windows[layer],
+                softcap=shape.score_cap,
             )
         )
         return result
@@ -127,7 +158,7 @@ class FusedGraph:
             for name, sizes in (("split", [0, 0, count, shape.head]), ("join", [0, 0, -1])):
                 self._add(f"{at}.{kind}_{name}", np.array(sizes, dtype=np.int64))
             rows = self._node("Reshape", [names[index], f"{at}.{kind}_split"], f"{at}.{kind}_heads")
-            normed = self._norm(rows, f"{at}.self_attn.{kind}_norm.weight", f"{at}.{kind}_normed")
+            normed = self._norm(rows, f"{at}.self_attn.{kind}_norm", f"{at}.{kind}_normed")
             names[index] = self._node("Reshape", [normed, f"{at}.{kind}_join"], f"{at}.{kind}_flat")
         return names
 
@@ -136,7 +167,16 @@ class FusedGraph:
             matrix = self._node("Transpose", ["embedding"], "head", perm=[1, 0])
         else:
             matrix = self._add("head", self._weight("lm_head.weight").T)
-        self._node("MatMul", [normed, matrix], "logits")
+        cap = self._shape.logit_cap
+        logits = self._node("MatMul", [normed, matrix], "plain_logits" if cap else "logits")
+        if cap:
+            scaled = self._scaled("Div", logits, "logit_cap", cap)
+            bounded = self._node("Tanh", [scaled], "bounded")
+            self._node("Mul", [bounded, "logit_cap"], "logits")
+
+    def _scaled(self, kind: str, value: str, name: str, factor: float) -> str:
+        self._add(name, np.array(factor, dtype=np.float32))
+        return self._node(kind, [value, name], f"{value}.scaled")
 
     def _linear(self, name: str, value: str, parts: list[str]) -> str:
         """Linear layers with the same input as one: their outputs side by side."""
@@ -155,25 +195,27 @@ class FusedGraph:
         plain = self._node("MatMul", [value, f"{name}.weight"], f"{name}.product")
         return self._node("Add", [plain, f"{name}.bias"], name)
 
-    def _norm(self, value: str, weight: str, name: str) -> str:
-        self._add(weight, self._weight(weight))
+    def _norm(self, value: str, module: str, name: str) -> str:
         return self._node(
             "SimplifiedLayerNormalization",
-            [value, weight],
+            [value, self._norm_weight(module)],
             name,
             axis=-1,
             epsilon=self._shape.epsilon,
             stash_type=1,
         )
 
-    def _skip_norm(self, value: str, residual: str, weight: str, *, final: bool) -> tuple[str, str]:
+    def _norm_weight(self, module: str) -> str:
+        weight = self._weight(f"{module}.weight")
+        return self._add(f"{module}.weight", weight + np.float32(self._shape.family.offset))
+
+    def _skip_norm(self, value: str, residual: str, module: str, *, final: bool) -> tuple[str, str]:
         """The norm of a sum, and the sum."""
-        self._add(weight, self._weight(weight))
         normed, total = f"{value}.normed", f"{value}.sum"
         self._nodes.append(
             helper.make_node(
                 "SkipSimplifiedLayerNormalization",
-                [residual, value, weight],
+                [residual, value, self._norm_weight(module)],
                 [normed] if final else [normed, "", "", total],
                 name=normed,
                 domain=_MICROSOFT,

@@ -1,23 +1,46 @@
-"""What a model of the Llama family computes, as far as a fused graph must know."""
+"""What a model of the Llama or Gemma family computes, as far as a fused graph must know."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from edge_sdk.errors import UnsupportedModel
+from export.backends.rotation import Rotation, read_rotation
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
-# Scalings whose angles do not depend on the length of the text.
-_STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """In what an architecture differs from Llama.
+
+    Attributes:
+        head_norms: queries and keys are normalised head by head.
+        sandwich: attention and gated layers are normalised before and after.
+        offset: added to the weights of every norm.
+        scaled: embeddings are multiplied by the root of their width.
+        own_scale: attention is scaled by `query_pre_attn_scalar`, not by the width of a head.
+    """
+
+    head_norms: bool = False
+    sandwich: bool = False
+    offset: float = 0.0
+    scaled: bool = False
+    own_scale: bool = False
+
+
+FAMILIES: Final = {
+    "LlamaForCausalLM": Family(),
+    "MistralForCausalLM": Family(),
+    "Qwen2ForCausalLM": Family(),
+    "Qwen3ForCausalLM": Family(head_norms=True),
+    "GemmaForCausalLM": Family(offset=1.0, scaled=True),
+    "Gemma2ForCausalLM": Family(sandwich=True, offset=1.0, scaled=True, own_scale=True),
+    "Gemma3ForCausalLM": Family(
+        head_norms=True, sandwich=True, offset=1.0, scaled=True, own_scale=True
+    ),
+}
+ARCHITECTURES: Final = tuple(FAMILIES)
+ACTIVATIONS: Final = ("silu", "gelu_pytorch_tanh", "gelu")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,32 +48,42 @@ class DecoderShape:
     """Sizes and constants of one model.
 
     Attributes:
+        family: the kind of model.
         layers: decoder layers.
         heads: query heads.
         key_heads: key and value heads.
         head: width of a head.
-        inner: width of the gated layer.
         vocabulary: V_D.
+        context: positions to prepare.
         epsilon: of every norm.
+        scale: of attention scores.
+        activation: of the gated layers, one of `ACTIVATIONS`.
         windows: tokens that attention sees in each layer, -1 for all.
-        head_norms: whether queries and keys are normalised head by head (Qwen 3).
+        rotations: kinds of rotary positions.
+        rotation_of: the kind of each layer.
+        score_cap: attention scores s become cap * tanh(s / cap); 0 for none.
+        logit_cap: the same for logits.
+        embedding_scale: factor of embeddings.
         tied: whether the output embedding is the input embedding.
-        cosines: float32 [context, head / 2].
-        sines: float32 [context, head / 2].
     """
 
+    family: Family
     layers: int
     heads: int
     key_heads: int
     head: int
-    inner: int
     vocabulary: int
+    context: int
     epsilon: float
+    scale: float
+    activation: str
     windows: tuple[int, ...]
-    head_norms: bool
+    rotations: tuple[Rotation, ...]
+    rotation_of: tuple[int, ...]
+    score_cap: float
+    logit_cap: float
+    embedding_scale: float
     tied: bool
-    cosines: NDArray[np.float32]
-    sines: NDArray[np.float32]
 
 
 def read_shape(model: Any, *, context: int) -> DecoderShape:
@@ -63,45 +96,49 @@ def read_shape(model: Any, *, context: int) -> DecoderShape:
     Raises:
         UnsupportedModel: it does something that a fused graph would do differently.
     """
-    config = model.config
-    if config.hidden_act != "silu":
-        raise _unsupported(f"an activation {config.hidden_act!r} in its gated layers")
+    config, family = model.config, FAMILIES[type(model).__name__]
+    activation = getattr(config, "hidden_activation", None) or config.hidden_act
+    if activation not in ACTIVATIONS:
+        raise _unsupported(f"an activation {activation!r} in its gated layers")
+    if getattr(config, "use_bidirectional_attention", False):
+        raise _unsupported("attention to later tokens")
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cosines, sines = _rotations(model, head, context)
+    windows = _windows(config)
+    rotations, rotation_of = _rotations(model, windows, head, context)
     embedding = model.get_input_embeddings().weight
     return DecoderShape(
+        family=family,
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
         head=head,
-        inner=config.intermediate_size,
         vocabulary=config.vocab_size,
+        context=context,
         epsilon=config.rms_norm_eps,
-        windows=_windows(config),
-        head_norms=type(model).__name__ == "Qwen3ForCausalLM",
+        scale=(config.query_pre_attn_scalar if family.own_scale else head) ** -0.5,
+        activation=activation,
+        windows=windows,
+        rotations=rotations,
+        rotation_of=rotation_of,
+        score_cap=float(getattr(config, "attn_logit_softcapping", None) or 0.0),
+        logit_cap=float(getattr(config, "final_logit_softcapping", None) or 0.0),
+        embedding_scale=config.hidden_size**0.5 if family.scaled else 1.0,
         tied=model.get_output_embeddings().weight.data_ptr() == embedding.data_ptr(),
-        cosines=cosines,
-        sines=sines,
     )
 
 
 def _rotations(
-    model: Any, head: int, context: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines of every position, from the model's own rotary embedding."""
-    import torch
-
-    rotary = model.model.rotary_emb
-    if rotary.rope_type not in _STATIC_ROPE:
-        raise _unsupported(f"rotary positions of type {rotary.rope_type!r}")
-    with torch.no_grad():
-        like = torch.zeros(1, dtype=torch.float32)
-        cosines, sines = rotary(like, torch.arange(context)[None])
-    if cosines.shape[-1] != head:
-        raise _unsupported(f"rotary positions on {cosines.shape[-1]} of {head} dimensions")
-    # transformers repeats the angles for both halves of a head.
-    half = head // 2
-    return cosines[0, :, :half].numpy().copy(), sines[0, :, :half].numpy().copy()
+    model: Any, windows: tuple[int, ...], head: int, context: int
+) -> tuple[tuple[Rotation, ...], tuple[int, ...]]:
+    """The kinds of rotary positions, and the kind of each layer."""
+    decoder = model.model
+    rotation = read_rotation(decoder.rotary_emb, head=head, context=context)
+    local = getattr(decoder, "rotary_emb_local", None)
+    if local is None:
+        return (rotation,), (0,) * len(windows)
+    # Gemma 3 turns layers with a window by other angles.
+    near = read_rotation(local, head=head, context=context)
+    return (rotation, near), tuple(int(window > 0) for window in windows)
 
 
 def _windows(config: Any) -> tuple[int, ...]:

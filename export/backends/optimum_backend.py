@@ -12,12 +12,13 @@ from typing import Any
 
 from edge_sdk.errors import (
     CosdError,
-    ModelFolderInvalid,
     OutOfSpace,
     PreparationError,
     UnsupportedModel,
 )
 from export.backends.base import ExportBackend
+from export.backends.loading import first_line, load_config, load_model
+from export.backends.parity import check_parity
 from export.onnx_graph import normalised
 from export.progress import Progress
 
@@ -39,62 +40,53 @@ class OptimumBackend(ExportBackend):
         progress: Progress,
         trust_remote_code: bool = False,
     ) -> Path:
-        main_export = _exporter()
-        _check_architecture(source, trust_remote_code)
+        export = _exporter()
+        config = load_config(source, trust_remote_code=trust_remote_code)
+        _check_architecture(config)
         traced = work / "traced"
+        with progress.stage("load the model"):
+            # torch's own attention traces to fewer nodes, and leaves out caps of scores.
+            capped = getattr(config, "attn_logit_softcapping", None)
+            model = load_model(
+                source,
+                config,
+                trust_remote_code=trust_remote_code,
+                attention="eager" if capped else "sdpa",
+            )
+        model.config.use_cache = True
         with progress.stage("tracing the model to ONNX"), _quiet():
             try:
-                main_export(
-                    str(source),
-                    output=str(traced),
-                    task=_TASK,
-                    framework="pt",
-                    library_name="transformers",
-                    dtype="fp32",
-                    do_validation=False,
-                    local_files_only=True,
-                    trust_remote_code=trust_remote_code,
-                )
+                export(model, output=str(traced), task=_TASK, do_validation=False)
             except OSError as error:
-                raise _cannot_read_or_write(error, source, work) from error
+                raise _not_written(error, work) from error
             except CosdError:
                 raise
             except Exception as error:  # torch and optimum raise anything
                 raise PreparationError(
                     f"optimum could not export {source} ({type(error).__name__}: "
-                    f"{_first_line(error)}); try another backend, or another model"
+                    f"{first_line(error)}); try another backend, or another model"
                 ) from error
-        return normalised(traced / _MADE, work / "decoder.onnx", progress)
+        out = normalised(traced / _MADE, work / "decoder.onnx", progress)
+        model.set_attn_implementation("eager")
+        with progress.stage("compare the graph with the model"):
+            check_parity(out, model, context=context, backend=self.name)
+        return out
 
 
 def _exporter() -> Any:
     try:
-        from optimum.exporters.onnx import main_export
+        from optimum.exporters.onnx import onnx_export_from_model
     except ImportError as error:
         raise PreparationError(
             f"exporting needs optimum's ONNX exporter, which is not installed ({error}); "
             "run `pip install 'edge-cosd[export]'`"
         ) from error
-    return main_export
+    return onnx_export_from_model
 
 
-def _check_architecture(source: Path, trust_remote_code: bool) -> None:
+def _check_architecture(config: Any) -> None:
     from optimum.exporters.tasks import TasksManager
-    from transformers import AutoConfig
 
-    try:
-        config = AutoConfig.from_pretrained(
-            str(source), local_files_only=True, trust_remote_code=trust_remote_code
-        )
-    except (OSError, ValueError, KeyError) as error:
-        if "model type" in str(error) or "custom code" in str(error):
-            raise UnsupportedModel(
-                f"{source} is of an architecture that this transformers does not know "
-                f"({_first_line(error)}); choose another model"
-            ) from error
-        raise ModelFolderInvalid(
-            f"{source} has no usable config.json ({_first_line(error)}); fetch the model again"
-        ) from error
     kind = config.model_type
     names = ", ".join(config.architectures or []) or kind
     try:
@@ -110,19 +102,12 @@ def _check_architecture(source: Path, trust_remote_code: bool) -> None:
         )
 
 
-def _cannot_read_or_write(error: OSError, source: Path, work: Path) -> CosdError:
+def _not_written(error: OSError, work: Path) -> CosdError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(
             f"the export could not be written to {work} ({error.strerror}); free some space"
         )
-    return ModelFolderInvalid(
-        f"{source} is not a readable model ({_first_line(error)}); fetch the model again"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else "no reason given"
+    return PreparationError(f"the export could not be written to {work} ({first_line(error)})")
 
 
 @contextmanager

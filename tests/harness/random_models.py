@@ -24,9 +24,12 @@ def write_model(folder: Path, family: str, **options: Any) -> Any:
     import torch
     import transformers
 
-    config = getattr(transformers, f"{family}Config")(**{**SIZES, **options})
+    maker = getattr(transformers, f"{family}ForCausalLM")
+    config = maker.config_class(**{**SIZES, **options})
+    # transformers' other implementations of attention leave out what they do not offer.
+    config._attn_implementation = "eager"
     torch.manual_seed(0)
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model = maker(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
             if values.dim() == 1:

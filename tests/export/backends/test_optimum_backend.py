@@ -132,7 +132,7 @@ def test_truncated_weights(tiny_checkpoint: Path, tmp_path: Path) -> None:
     (source / "config.json").write_bytes((tiny_checkpoint / "config.json").read_bytes())
     data = (tiny_checkpoint / "model.safetensors").read_bytes()
     (source / "model.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(PreparationError, match="could not export"):
+    with pytest.raises(ModelFolderInvalid, match="not a readable model"):
         export(source, tmp_path)
 
 

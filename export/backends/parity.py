@@ -1,4 +1,4 @@
-"""A fused graph beside the model it was made from."""
+"""A graph beside the model it was made from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
 from edge_sdk.errors import ModelError, UnsupportedModel
-from export.backends.fused_shape import DecoderShape
 
 # Largest difference of two logits, relative to the spread of the row; both sides are fp32.
 _MOST = 1e-3
 _LENGTH = 24
 
 
-def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
+def check_parity(path: Path, model: Any, *, context: int, backend: str) -> float:
     """Compare logits of an fp32 graph and of the model on a few random tokens.
 
     The text goes in as a prompt, token by token, and after a rewind by several at once.
+
+    Args:
+        path: the graph.
+        model: of transformers, in fp32.
+        context: most tokens a text will hold.
+        backend: who made the graph, for messages.
 
     Returns:
         the largest difference of two logits, relative to the spread of its row.
@@ -32,21 +37,21 @@ def check_parity(path: Path, model: Any, shape: DecoderShape) -> float:
     """
     import torch
 
-    length = min(_LENGTH, len(shape.cosines))
-    ids = np.random.default_rng(0).integers(0, shape.vocabulary, length).tolist()
+    ids = np.random.default_rng(0).integers(0, model.config.vocab_size, min(_LENGTH, context))
     with torch.no_grad():
-        rows = model(torch.tensor([ids])).logits[0].numpy()
+        rows = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
     try:
-        worst = _worst(path, ids, rows)
+        worst = _worst(path, ids.tolist(), rows)
     except ModelError as error:
         raise UnsupportedModel(
-            f"onnxruntime does not run the fused graph of this model ({error.message}); use the "
-            "backend optimum"
+            f"onnxruntime does not run the {backend} graph of this model ({error.message}); use "
+            "another backend or another model"
         ) from error
     if not worst <= _MOST:
         raise UnsupportedModel(
-            f"the fused graph does not compute what the model computes (logits differ by "
-            f"{worst:.2g} of their spread, {_MOST:g} are allowed); use the backend optimum"
+            f"the {backend} graph does not compute what the model computes (logits differ by "
+            f"{worst:.2g} of their spread, {_MOST:g} are allowed); use another backend or "
+            "another model"
         )
     return worst
 
