@@ -8,20 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from edge_sdk.adapt.acceptance import Acceptance, Confidence
-from edge_sdk.adapt.budget import Budget
 from edge_sdk.adapt.model import GAMMAS, WINDOWS, Costs, Grid
 from edge_sdk.adapt.plan import Plan
 from edge_sdk.adapt.stopping import stopped_rate, worth_another
 from edge_sdk.adapt.times import Times
 from edge_sdk.adapt.traffic import EXPECTED, Traffic
+from edge_sdk.adapt.way import Way
 
-_MARGIN: Final = 1.02  # how much faster the other way must look before the way is changed
 _GOOD_ENOUGH: Final = 0.99  # share of the best at which a setting is kept, or a smaller one taken
 _ROOM: Final = 2  # times as long as the best block without it, where confidence ends a block
-_LONGEST_PROBE: Final = 32  # examined tokens
-_LOAN: Final = 1.5  # times the text to come, lent to the first trials
-_MOST_ALONE: Final = 256
-_LEAST_ALONE: Final = 32  # tokens before the first probe; it doubles with each that fails
 _FIRST: Final = 4  # drafted tokens of the very first block
 _HORIZON: Final = 1000  # tokens over which the start of a stream is spread
 _EAGER: Final = 8  # verdicts after which settings are weighed less often
@@ -39,13 +34,9 @@ class Controller:
     parent was rejected is stale for the server too, and the same positions are drawn afresh
     under another context.
 
-    Speculation is left when plain decoding looks faster by a margin even if acceptance were as
-    good as it may well be, or when it looks slower and the `Budget` for trying is spent; probes
-    from the same budget bring it back. It costs 1.5 % of the time at most in the long run.
-
     `Times` and `Acceptance` hold what was learnt, `Grid` is the model of time that turns it into
-    tokens a second for each setting; it is evaluated anew every few verdicts, or when the link
-    or the text seem to have changed.
+    tokens a second for each setting, evaluated anew every few verdicts or when link or text seem
+    to have changed; `Way` leaves speculation where it does not pay and comes back.
 
     Args:
         gammas, windows: settings to choose among.
@@ -69,11 +60,7 @@ class Controller:
         self._traffic = {"": Traffic("")}
         self._method = ""
         self._refusals = 1.0  # against `hybrid`, of the method at its temperature
-        self._budget = Budget()
-        self._is_alone = False
-        self._stretch = _LEAST_ALONE  # tokens of plain decoding before the next probe
-        self._probe_left = 0  # examined tokens until a probe has told enough
-        self._tried = 0  # tokens of speculation that are not in the budget yet
+        self._way = Way()
         self._verdicts = 0
         self._index = (0, 0)
         self._plan = self._best = self._hopeful = Plan(speculate=True)
@@ -181,11 +168,13 @@ class Controller:
             self.confidence.verdict(confidences, examined=examined, accepted=accepted)
         self.times.spent(seconds)
         self._verdicts += 1
-        self._tried += accepted + settled
-        self._probe_left = max(0, self._probe_left - max(examined, 1))
-        if self._is_alone and (accepted == examined or self.acceptance.rising):
-            self._probe_left = max(self._probe_left, 1)  # a probe that goes well goes on
-        eager = self._verdicts <= _EAGER or self._is_alone
+        self._way.verdict(
+            examined=examined,
+            accepted=accepted,
+            settled=settled,
+            rising=self.acceptance.rising,
+        )
+        eager = self._verdicts <= _EAGER or self._way.alone
         self._stale |= changed or eager or self._verdicts % _EVERY == 0
 
     def streamed(self, *, tokens: int, seconds: float, first_seconds: float) -> None:
@@ -198,10 +187,7 @@ class Controller:
         """
         self.times.streamed(tokens=tokens, seconds=seconds, first_seconds=first_seconds)
         self.acceptance.streamed(tokens)
-        self._budget.passed(seconds)
-        self._budget.lose(self._restart())
-        self._probe_left = self._probe_tokens()
-        self._stretch = min(2 * self._stretch, _MOST_ALONE)
+        self._way.streamed(seconds=seconds, restart=self._restart(), loss=self._loss())
         self._stale = True
 
     # What to do
@@ -251,24 +237,23 @@ class Controller:
     def _decided(self, remaining: int) -> Plan:
         if not self._plain_allowed:
             return self._roomy(self._best)
-        costs, horizon = self._costs, min(remaining, _HORIZON)
-        start = 0.0 if self._is_alone else costs.round_trip
+        costs, way = self._costs, self._way
+        horizon = min(remaining, _HORIZON)
+        start = 0.0 if way.alone else costs.round_trip
         plain = horizon / (start + horizon * costs.alone)
-        self._budget.lend(_LOAN * horizon * costs.alone)
-        hope = self._hopeful.rate > plain
-        if self._is_alone:
-            self._is_alone = not hope or self._probe_left > 0 or self._budget.empty
-        elif plain > self._best.rate * _MARGIN:
-            self._is_alone = not hope or self._budget.empty
-            self._probe_left, self._stretch = 0, _LEAST_ALONE
-        if not self._is_alone:
-            return self._roomy(self._hopeful if plain > self._best.rate else self._best)
-        if self._probe_left:
-            return replace(self._hopeful if hope else self._best, probe=True)
-        cost = self._restart() + self._probe_tokens() * self._loss()
-        ceiling = float(self._grid.rates(costs, self.acceptance.ceiling()).max())
-        wait = self._budget.wait(cost, hopeless=ceiling < plain * _MARGIN)
-        tokens = max(self._stretch, math.ceil(wait / costs.alone))
+        best, hopeful = self._best, self._hopeful
+        way.decide(plain=plain, best=best.rate, hopeful=hopeful.rate, ahead=horizon * costs.alone)
+        if not way.alone:
+            return self._roomy(hopeful if plain > best.rate else best)
+        if way.probing:
+            return replace(hopeful if hopeful.rate > plain else best, probe=True)
+        tokens = way.stretch(
+            plain=plain,
+            ceiling=float(self._grid.rates(costs, self.acceptance.ceiling()).max()),
+            restart=self._restart(),
+            loss=self._loss(),
+            alone=costs.alone,
+        )
         return Plan(speculate=False, tokens=min(tokens, remaining), rate=plain)
 
     def _weigh(self) -> None:
@@ -276,11 +261,7 @@ class Controller:
         self._telling = self.confidence.telling
         self._best = self._chosen(hopeful=False)
         self._hopeful = self._chosen(hopeful=True) if self._plain_allowed else self._best
-        if self._tried:
-            took = self._tried / self._best.rate
-            self._budget.passed(took)
-            self._budget.lose(took - self._tried * self._costs.alone)
-            self._tried = 0
+        self._way.account(rate=self._best.rate, alone=self._costs.alone)
         self._stale = False
 
     def _chosen(self, *, hopeful: bool) -> Plan:
@@ -322,9 +303,3 @@ class Controller:
     def _loss(self) -> float:
         """Seconds a token by which speculation looks slower than plain decoding."""
         return max(0.0, 1 / self._best.rate - self._costs.alone)
-
-    def _probe_tokens(self) -> int:
-        """How long a probe is: as costly as getting there, within bounds."""
-        loss = self._loss()
-        most = _LONGEST_PROBE
-        return most if loss * most <= self._restart() else max(2, int(self._restart() / loss))
