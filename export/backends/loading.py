@@ -38,14 +38,14 @@ def load_config(source: Path, *, trust_remote_code: bool) -> Any:
     return config
 
 
-def load_model(source: Path, config: Any, *, trust_remote_code: bool, attention: str) -> Any:
+def load_model(source: Path, config: Any, *, trust_remote_code: bool, attention: str | None) -> Any:
     """The causal language model of a folder in fp32.
 
     Args:
         source: Hugging Face folder.
         config: its configuration.
         trust_remote_code: Python code that comes with the model may run.
-        attention: transformers' name of an implementation of attention.
+        attention: transformers' name of an implementation of attention; None: its default.
 
     Raises:
         ModelFolderInvalid: the weights cannot be read, or are not those of the configuration.

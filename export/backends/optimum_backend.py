@@ -51,7 +51,7 @@ class OptimumBackend(ExportBackend):
                 source,
                 config,
                 trust_remote_code=trust_remote_code,
-                attention="eager" if capped else "sdpa",
+                attention="eager" if capped else None,
             )
         model.config.use_cache = True
         with progress.stage("tracing the model to ONNX"), _quiet():

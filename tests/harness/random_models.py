@@ -19,12 +19,17 @@ SIZES: dict[str, Any] = {
 
 
 def write_model(folder: Path, family: str, **options: Any) -> Any:
-    """Save a random model of `<family>ForCausalLM` with sizes of `SIZES`, `options` apart; norms
-    and biases are random too, or nothing would test them."""
+    """Save a random causal language model with sizes of `SIZES`, `options` apart; norms and
+    biases are random too, or nothing would test them.
+
+    Args:
+        family: what precedes `ForCausalLM` or `LMHeadModel` in the name of the class.
+    """
     import torch
     import transformers
 
-    maker = getattr(transformers, f"{family}ForCausalLM")
+    name = f"{family}ForCausalLM"
+    maker = getattr(transformers, name if hasattr(transformers, name) else f"{family}LMHeadModel")
     config = maker.config_class(**{**SIZES, **options})
     # transformers' other implementations of attention leave out what they do not offer.
     config._attn_implementation = "eager"
