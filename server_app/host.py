@@ -40,7 +40,7 @@ from edge_sdk.wire import (
 )
 from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY
 from server_app.engine.admission import check_tokens
-from server_app.engine.engine import Engine
+from server_app.engine.engine import NEW_TEXTS, Engine
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 from server_app.engine.store import Held, PairStore, SessionStore
@@ -187,6 +187,7 @@ class Host:
         # Another request for the same id may have come while the prompt was read.
         if (reply := self._opened_before(owner, session_id, digest)) is not None:
             return reply
+        self.engine.check_room(NEW_TEXTS)
         self._room_for(owner)
         opened = Opened(prompt_tokens=len(session.prompt_ids), context=self.target.context)
         held = Held(session, Ledger(message.next_sequence), digest, encode(opened))

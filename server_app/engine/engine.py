@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edge_sdk.errors import CosdError, ServerFault, ServerUnavailable
 from server_app.engine.observer import Observer
@@ -23,6 +23,8 @@ from server_app.engine.work import Prefill, Work
 from server_app.target.model import TargetModel
 
 log = logging.getLogger(__name__)
+
+NEW_TEXTS: Final = 0.5  # share of the queue that new texts may fill
 
 
 class Abandoned(ServerUnavailable):
@@ -73,6 +75,7 @@ class Engine:
         self._beat = time.monotonic()
         self._numbers = 0
         self._active: set[int] = set()
+        self._filling: set[int] = set()  # sessions whose prefill waits
         self._step_seconds = 0.05
 
     def start(self) -> None:
@@ -100,6 +103,23 @@ class Engine:
         """Works and actions that wait or are under way."""
         return len(self._incoming) + len(self._waiting)
 
+    def check_room(self, share: float = 1.0) -> None:
+        """Refuse what would wait behind too many others.
+
+        Args:
+            share: of the queue that may be taken. New texts get half of it, so that those that
+                have begun can go on.
+
+        Raises:
+            ServerUnavailable: so many wait already.
+        """
+        waiting, most = self.waiting, max(1, int(share * self.policy.queue))
+        if waiting >= most:
+            raise ServerUnavailable(
+                f"{waiting} requests are waiting already; try again shortly",
+                retry_after=max(1.0, self._step_seconds * waiting / 16),
+            )
+
     async def run(self, work: Work) -> None:
         """Carry out a work.
 
@@ -109,8 +129,16 @@ class Engine:
             ServerFault: the model failed on it.
             SessionLost: the session was closed meanwhile.
         """
-        self._refuse_overload()
-        await self._submit(_Item(Outcome(), work=work))
+        number = work.session.number
+        if isinstance(work, Prefill):
+            self.check_room(NEW_TEXTS)
+            self._filling.add(number)
+        elif number not in self._filling:  # a verify takes the place of its session's prefill
+            self.check_room()
+        try:
+            await self._submit(_Item(Outcome(), work=work))
+        finally:
+            self._filling.discard(number)
 
     async def call(self, action: Callable[[], Any]) -> Any:
         """Run a function on the thread, between two steps.
@@ -152,13 +180,6 @@ class Engine:
             self._incoming.append(item)
             self._ready.notify()
         return await item.outcome.wait()
-
-    def _refuse_overload(self) -> None:
-        if self.waiting >= self.policy.queue:
-            raise ServerUnavailable(
-                f"{self.policy.queue} requests are waiting already; try again shortly",
-                retry_after=max(1.0, self._step_seconds * self.waiting / 16),
-            )
 
     def _loop(self) -> None:
         try:

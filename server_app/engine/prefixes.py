@@ -75,10 +75,10 @@ class PrefixIndex:
             if found is None:
                 continue
             sequence = self._target.fork(found[0].sequence, found[1])
-            if best is None or sequence.length > best.length:
-                best, sequence = sequence, best or sequence
-            if sequence is not best:
-                self._target.release(sequence)
+            worse = sequence if best is not None and sequence.length <= best.length else best
+            best = best if worse is sequence else sequence
+            if worse is not None:
+                self._target.release(worse)
         if best is not None and not best.length:
             self._target.release(best)
             return None

@@ -35,6 +35,8 @@ from server_app.target.model import Chunk
 from server_app.target.toy import ToyTarget
 
 PATIENT = Retry(attempts=12, first=0.02, longest=0.3)
+ONCE = Retry(attempts=1, first=0.01, longest=0.01)
+CLIENTS = 60
 OVERLOAD_SECONDS = float(os.environ.get("COSD_TEST_OVERLOAD_SECONDS", "4"))
 
 
@@ -190,27 +192,25 @@ async def test_overload_is_refused_and_nobody_gets_a_wrong_text() -> None:
     with serving(
         lambda: toy_target(seconds_per_pass=0.02), max_batch_tokens=16, queue_limit=8
     ) as server:
-        own = greedy_ids(server.target, PROMPT, 12)
+        own = greedy_ids(server.target, PROMPT, 3)
         texts: list[list[int]] = []
         refused: list[ServerUnavailable] = []
-        end = time.monotonic() + OVERLOAD_SECONDS
+        connected_all = asyncio.Barrier(CLIENTS + 1)
 
         async def client_of_many() -> None:
-            async with connected(
-                server, related_draft(), retry=Retry(attempts=1, first=0.01, longest=0.01)
-            ) as client:
+            async with connected(server, related_draft(), retry=ONCE) as client:
+                await connected_all.wait()
+                end = time.monotonic() + OVERLOAD_SECONDS
                 while time.monotonic() < end:
                     try:
-                        texts.append(
-                            await ids_of(
-                                client.generate(PROMPT, method="greedy", max_tokens=12, gamma=2)
-                            )
-                        )
+                        stream = client.generate(PROMPT, method="greedy", max_tokens=3, gamma=2)
+                        texts.append(await ids_of(stream))
                     except ServerUnavailable as unavailable:
                         refused.append(unavailable)
                         await asyncio.sleep(0.05)
 
-        tasks = [asyncio.create_task(client_of_many()) for _ in range(80)]
+        tasks = [asyncio.create_task(client_of_many()) for _ in range(CLIENTS)]
+        await connected_all.wait()
         await asyncio.sleep(OVERLOAD_SECONDS / 2)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         await asyncio.gather(*tasks)
@@ -221,15 +221,15 @@ async def test_overload_is_refused_and_nobody_gets_a_wrong_text() -> None:
         assert all(error.retry_after for error in refused)
         assert after - before < 64 * 1024  # KiB
         async with connected(server, related_draft()) as client:
-            assert await ids_of(client.generate(PROMPT, method="greedy", max_tokens=12)) == own
+            assert await ids_of(client.generate(PROMPT, method="greedy", max_tokens=3)) == own
         await until(lambda: server.sessions == 0)
 
 
 class Poisoned(ToyTarget):
-    """The forward pass raises where the id of "~" is fed."""
+    """The forward pass raises where the id of a byte is fed that is hardly ever drafted."""
 
     def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
-        if any(ord("~") in chunk.token_ids for chunk in chunks):
+        if any(0x7F in chunk.token_ids for chunk in chunks):
             raise RuntimeError("a kernel failed")
         return super().forward(chunks)
 
@@ -244,11 +244,11 @@ async def test_a_poison_request_fails_its_session_only(caplog: pytest.LogCapture
             async with connected(server, related_draft()) as client:
                 return await ids_of(client.generate(prompt, method="greedy", max_tokens=20))
 
-        prompts = [PROMPT, "the ~ sea", PROMPT, PROMPT, "~", PROMPT]
+        prompts = [PROMPT, "the \x7f sea", PROMPT, PROMPT, "\x7f", PROMPT]
         results = await asyncio.gather(*map(text, prompts), return_exceptions=True)
         own = greedy_ids(server.target, PROMPT, 20)
         for prompt, result in zip(prompts, results, strict=True):
-            if "~" in prompt:
+            if "\x7f" in prompt:
                 assert isinstance(result, CosdError)
                 assert result.code == "server_fault"
             else:

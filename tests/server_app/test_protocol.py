@@ -408,9 +408,36 @@ async def test_drafts_without_a_pair_and_without_a_drafting_method(raw: Raw) -> 
     for message in (block(), block(*ranks([97]), q=None)):
         reply = await raw.send("POST", f"{path}/verify", message)
         assert error(reply) == (422, "invalid_request")
+
+
+async def test_any_method_may_be_decoded_alone_for_a_while(raw: Raw) -> None:
+    own = greedy_ids(raw.target, PROMPT, 12)
     path = await raw.open(method="greedy")
-    reply = await raw.send("POST", f"{path}/generate", Generate(0))
-    assert error(reply) == (422, "invalid_request")
+    reply = await raw.send("POST", f"{path}/generate", Generate(0, limit=4))
+    assert [frame.token for frame in frames(reply.content)] == own[:4]
+    answer = verdict(
+        await raw.send("POST", f"{path}/verify", block(*ranks(own[4:6]), base=4, q=None))
+    )
+    assert (answer.accepted, answer.settled) == (2, own[6])
+    again = await raw.send("POST", f"{path}/generate", Generate(5, limit=3))
+    assert [frame.token for frame in frames(again.content)] == own[5:8]
+    late = await raw.send("POST", f"{path}/generate", Generate(9))
+    assert error(late) == (409, "base_mismatch")
+
+
+async def test_a_stretch_alone_begins_with_the_token_that_the_device_settled(raw: Raw) -> None:
+    path = await raw.open(method="hybrid", options={"form": "law"}, max_tokens=9)
+    first = verdict(await raw.send("POST", f"{path}/verify", block(*ranks([1]), q=1.0)))
+    assert first.rejection is not None
+    without = await raw.send("POST", f"{path}/generate", Generate(0))
+    assert error(without) == (409, "base_mismatch")
+    stretch = Generate(1, limit=2, settled=97)
+    taken = frames((await raw.send("POST", f"{path}/generate", stretch)).content)
+    assert len(taken) == 2
+    assert frames((await raw.send("POST", f"{path}/generate", stretch)).content) == taken
+    unused = int(VOCABULARY.masked_ids[0])
+    refused = await raw.send("POST", f"{path}/generate", Generate(1, settled=unused))
+    assert error(refused) == (422, "invalid_request")
 
 
 async def test_stale_blocks_cost_nothing(raw: Raw) -> None:
