@@ -124,7 +124,7 @@ async def middlebox(server: Serving, answer: bytes | None) -> AsyncIterator[str]
 ANSWERS = [
     b"HTTP/1.1 403 Forbidden\r\ncontent-length: 5\r\n\r\nproxy",
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
-    b"HTTP/1.1 302 Found\r\nlocation: http://evil.example/\r\ncontent-length: 0\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nlocation: ws://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n",
     b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
     b"HTTP/1.1 426 Upgrade Required\r\ncontent-length: 0\r\n\r\n",
     b"SSH-2.0-what\r\n\r\n",

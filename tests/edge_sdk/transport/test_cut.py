@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 from harness.serving import PROMPT, Serving, connected, related_draft, serving, until
 
@@ -129,3 +130,19 @@ async def test_nothing_of_a_text_is_left() -> None:
             await until(lambda: server.sessions == 0 and sockets.get() == 0)
             assert not client.transport._sockets
             assert not client.transport._dials
+
+
+async def test_lost_sessions_leave_no_sockets(server: Serving) -> None:
+    whole = await undisturbed(server)
+    async with (
+        httpx.AsyncClient(base_url=server.url) as other,
+        connected(server, related_draft(), transport="websocket") as client,
+    ):
+        stream = client.generate(PROMPT, **OPTIONS)
+        async for _ in stream:
+            for _, session_id in list(server.app.state.host._sessions._held):
+                await other.delete(f"/v1/sessions/{session_id}")
+            assert isinstance(client.transport, WebSocketTransport)
+            assert len(client.transport._sockets) <= 1
+        assert stream.stats.reopened > 2
+    assert ([token.id for token in stream.tokens], stream.text) == whole

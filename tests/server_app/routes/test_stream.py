@@ -7,7 +7,6 @@ import contextlib
 import json
 import random
 import secrets
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +31,10 @@ from edge_sdk.wire import (
 )
 from edge_sdk.wire.frames import SUBPROTOCOL, Close, Down, Up, frame, read_reply
 from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY, MAX_WINDOW
+from server_app.app import create_app
 from server_app.boot import Boot
 from server_app.routes.stream import StreamLimits
+from server_app.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -361,33 +362,37 @@ async def test_an_idle_socket_is_closed() -> None:
 
 
 async def test_a_reader_that_does_not_read_is_closed() -> None:
-    with serving() as server:
-        server.app.state.stream_limits = StreamLimits(slow=0.3)
-        session = await opened(server, method="hybrid")
-        raw = socket.create_connection(("127.0.0.1", server.port))
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.setblocking(False)
-        async with dialled(server, session, sock=raw, max_queue=1) as line:
-            message = block(0, 1, 2, q=1.0)
+    """The network's side stands still after the upgrade; what was asked meanwhile ends."""
+    target = toy_target()
+    app = create_app(target, Settings(target="toy:1"))
+    app.state.stream_limits = StreamLimits(slow=0.2)
+    sent: list[str] = []
+    frames = [frame(Up.VERIFY, slot, encode(block(sequence=9, q=None))) for slot in range(3)]
+    frames.append(frame(Up.TRUNCATE, 3, b""))
 
-            async def flood() -> None:
-                for number in range(200_000):
-                    await line.send(Up.VERIFY, number % 32, message)
-                    # As a client may not: without having read the reply.
-                    await asyncio.sleep(0.001 if number % 32 == 31 else 0)
+    async def receive() -> Any:
+        if not sent:
+            return {"type": "websocket.connect"}
+        if frames:
+            return {"type": "websocket.receive", "bytes": frames.pop()}
+        await asyncio.Event().wait()
+        raise AssertionError
 
-            assert sockets(server) == 1
-            flooding = asyncio.create_task(flood())
-            await until(lambda: sockets(server) == 0, 20)
-            assert busy(server) == 0
-            flooding.cancel()
-            line.connection.transport.abort()
-        await lives(server)
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        if message["type"] != "websocket.accept":
+            await asyncio.Event().wait()
 
-
-def sockets(server: Serving) -> int:
-    """WebSockets that the server serves."""
-    return int(server.app.state.metrics.websocket_connections._value.get())
+    scope: dict[str, Any] = {
+        "type": "websocket",
+        "path": f"/v1/sessions/{'0' * 32}/stream",
+        "headers": [],
+        "subprotocols": [SUBPROTOCOL],
+        "query_string": b"",
+    }
+    async with app.router.lifespan_context(app), asyncio.timeout(5):
+        await app(scope, receive, send)
+    assert sent == ["websocket.accept", "websocket.send", "websocket.close"]
 
 
 async def test_many_sockets_come_and_go(server: Serving) -> None:
