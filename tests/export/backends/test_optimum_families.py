@@ -13,7 +13,7 @@ from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import open_session
 from edge_sdk.errors import UnsupportedModel
 from export.backend_registry import make_graph
-from export.backends import optimum_backend
+from export.backends.loading import load_model
 from export.backends.optimum_backend import OptimumBackend
 from export.progress import NoProgress
 from export.quantise import quantise_weights
@@ -111,12 +111,11 @@ def test_a_graph_that_computes_something_else_is_not_given_out(
     """torch's own attention leaves out caps of scores, and so would a graph traced with it."""
     options = FAMILIES["gemma2"][1] | {"attn_logit_softcapping": 0.2, "num_hidden_layers": 1}
     write_model(tmp_path / "source", "Gemma2", **options)
-    load = optimum_backend.load_model
 
     def loaded(*args: Any, **named: Any) -> Any:
-        return load(*args, **(named | {"attention": "sdpa"}))
+        return load_model(*args, **(named | {"attention": "sdpa"}))
 
-    monkeypatch.setattr(optimum_backend, "load_model", loaded)
+    monkeypatch.setattr("export.backends.optimum_backend.load_model", loaded)
     with pytest.raises(UnsupportedModel, match="optimum graph does not compute"):
         OptimumBackend().export(
             tmp_path / "source", tmp_path, context=CONTEXT, progress=NoProgress()
