@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import struct
@@ -132,6 +133,10 @@ def open_model(folder: Path, config: PretrainedConfig, precision: Precision) -> 
         raise UnsupportedModel(
             f"{name} does its attention itself; transformers' attention interface is needed"
         )
+    if "logits_to_keep" not in inspect.signature(model_class.forward).parameters:
+        raise UnsupportedModel(
+            f"{name} cannot leave out rows of its output layer (it has no logits_to_keep)"
+        )
     try:
         auto: Any = AutoModelForCausalLM  # its annotations leave out the loading info
         model, facts = auto.from_pretrained(
@@ -170,6 +175,22 @@ def logits_width(model: PreTrainedModel) -> int:
     if head is None or not isinstance(getattr(head, "weight", None), torch.Tensor):
         raise UnsupportedModel(f"{type(model).__name__} has no output layer with a weight")
     return int(head.weight.shape[0])
+
+
+def context_length(model: PreTrainedModel) -> int:
+    """Most tokens of a text.
+
+    Raises:
+        UnsupportedModel: the configuration does not say.
+    """
+    config = model.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None)
+    if not isinstance(context, int) or context < 1:
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not say how long a text may be "
+            "(max_position_embeddings in config.json)"
+        )
+    return context
 
 
 def _check_safetensors(file: Path) -> None:

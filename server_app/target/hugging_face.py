@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,10 +11,10 @@ import torch
 from transformers import PreTrainedModel
 
 from edge_sdk.chat import Message
-from edge_sdk.errors import InvalidRequest, PromptTooLong, UnsupportedModel
+from edge_sdk.errors import InvalidRequest, UnsupportedModel
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
-from server_app.target.attention import PASS, Segment
+from server_app.target.attention import PASS
 from server_app.target.attention_choice import (
     GROUPED,
     AttentionKind,
@@ -24,13 +23,16 @@ from server_app.target.attention_choice import (
 )
 from server_app.target.checkpoint import (
     check_weights,
+    context_length,
     layer_windows,
     logits_width,
     open_model,
     read_config,
 )
+from server_app.target.chunk_check import check_chunks
 from server_app.target.free_memory import free_bytes
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
+from server_app.target.packed_batch import PackedBatch
 from server_app.target.paged_cache import PAGE, PagedCache
 from server_app.target.pages import PagedSequence
 from server_app.target.precision import choose_precision
@@ -76,14 +78,9 @@ class HuggingFaceTarget(TargetModel):
         self._vocabulary = vocabulary
         self._prompts = prompts
         self._name = name
-        self._context = _context(model)
+        self._context = context_length(model)
         self._device = model.device
         self._dtype = model.dtype
-        if "logits_to_keep" not in inspect.signature(model.forward).parameters:
-            raise UnsupportedModel(
-                f"{type(model).__name__} cannot leave out rows of its output layer "
-                "(it has no logits_to_keep)"
-            )
         self._cache = PagedCache(layer_windows(model.config), limit=_FIRST_LIMIT)
         self._attention = GROUPED
 
@@ -267,19 +264,10 @@ class HuggingFaceTarget(TargetModel):
 
     def _run(self, chunks: Sequence[Chunk], sequences: Sequence[PagedSequence]) -> torch.Tensor:
         """Logits [rows of all chunks, V]."""
-        ids: list[int] = []
-        positions: list[int] = []
-        wanted: list[int] = []
-        segments: list[Segment] = []
-        for chunk, sequence in zip(chunks, sequences, strict=True):
-            past, count = sequence.length, len(chunk.token_ids)
-            segments.append(Segment(sequence, len(ids), count))
-            ids += chunk.token_ids
-            positions += range(past, past + count)
-            wanted += range(len(ids) - chunk.rows, len(ids))
+        batch = PackedBatch.of(zip(chunks, sequences, strict=True))
         staging = Staging(self._device)
-        numbers = [staging.put(values) for values in (ids, positions, wanted)]
-        attention = self._attention.make(self._cache, segments, staging)
+        numbers = [staging.put(values) for values in (batch.ids, batch.positions, batch.wanted)]
+        attention = self._attention.make(self._cache, batch.segments, staging)
         staging.send()
         token_ids, places, rows = (staging[number] for number in numbers)
         # NOTE: a gather, even for the last rows: what a count cuts out keeps the batch stride
@@ -288,7 +276,7 @@ class HuggingFaceTarget(TargetModel):
             input_ids=token_ids[None],
             position_ids=places[None],
             use_cache=False,
-            logits_to_keep=0 if len(wanted) == len(ids) else rows,
+            logits_to_keep=0 if len(batch.wanted) == len(batch.ids) else rows,
             **{PASS: attention},
         ).logits[0]
         layers = len(self._cache.windows)
@@ -301,22 +289,7 @@ class HuggingFaceTarget(TargetModel):
 
     def _checked(self, chunks: Sequence[Chunk]) -> list[PagedSequence]:
         sequences = [self._owned(chunk.sequence) for chunk in chunks]
-        if len(set(sequences)) != len(sequences):
-            raise InvalidRequest("a sequence is twice in one pass", field="chunks")
-        width = len(self._vocabulary)
-        for chunk, sequence in zip(chunks, sequences, strict=True):
-            count = len(chunk.token_ids)
-            if not 0 <= chunk.rows <= count or not count:
-                raise InvalidRequest(
-                    f"{chunk.rows} rows of a chunk of {count} tokens", field="chunks"
-                )
-            if min(chunk.token_ids) < 0 or max(chunk.token_ids) >= width:
-                raise InvalidRequest(f"a token id is outside 0 to {width - 1}", field="token_ids")
-            if sequence.length + count > self._context:
-                raise PromptTooLong(
-                    f"{sequence.length + count} tokens do not fit the context of "
-                    f"{self._context} of {self._name}"
-                )
+        check_chunks(self, chunks)
         return sequences
 
     def _owned(self, sequence: TargetSequence) -> PagedSequence:
@@ -325,14 +298,3 @@ class HuggingFaceTarget(TargetModel):
                 f"the sequence was released, or is not one of {self._name}", field="sequence"
             )
         return sequence
-
-
-def _context(model: PreTrainedModel) -> int:
-    config = model.config.get_text_config()
-    context = getattr(config, "max_position_embeddings", None)
-    if not isinstance(context, int) or context < 1:
-        raise UnsupportedModel(
-            f"{type(model).__name__} does not say how long a text may be "
-            "(max_position_embeddings in config.json)"
-        )
-    return context

@@ -12,6 +12,8 @@ from edge_sdk.chat import Message
 from edge_sdk.errors import ServerUnavailable
 from edge_sdk.vocab import Vocabulary
 
+_MANY = 16  # verifies in a pass of a server that is in use
+
 
 class PoolFull(ServerUnavailable):
     """No room for the keys and values of a pass. Nothing was changed: the engine can
@@ -144,10 +146,15 @@ class TargetModel(ABC):
         """Give the sequence's memory back. Idempotent."""
 
     def warm_up(self) -> None:
-        """Run passes of the usual shapes once, so that the first request is not slow."""
-        sequence = self.new_sequence()
-        try:
-            self.forward([Chunk(sequence, [0] * 8, 1)])
-            self.forward([Chunk(sequence, [0] * 3, 3)])
-        finally:
-            self.release(sequence)
+        """Run passes of the usual shapes once, so that no request is slow for being first: a
+        prompt, one verify, one token, and many of them together."""
+        room = min(self.cache_limit // 2, self.context)
+        for count, tokens in ((1, 256), (1, 5), (1, 1), (_MANY, 5), (_MANY, 1)):
+            tokens = max(1, min(tokens, room // count))
+            sequences = [self.new_sequence() for _ in range(min(count, max(1, room // tokens)))]
+            try:
+                rows = 1 if tokens > 5 else tokens
+                self.forward([Chunk(sequence, [0] * tokens, rows) for sequence in sequences])
+            finally:
+                for sequence in sequences:
+                    self.release(sequence)

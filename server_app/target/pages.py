@@ -8,7 +8,6 @@ own: a sliding window needs only the last ones, the others go back while the tex
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.wire.limits import MAX_DRAFT
 from server_app.target.model import PoolFull, TargetSequence
+from server_app.target.page_numbers import PageNumbers
 
 # Tokens by which a text can always be shortened: a block may be refused while the next one
 # is on its way, and each can be as long as the wire allows.
@@ -90,44 +90,6 @@ class PagedSequence(TargetSequence):
         self._length = length
 
 
-class _Pages:
-    """Numbers of one group: which are free, and how often the others are used."""
-
-    def __init__(self) -> None:
-        self.uses: list[int] = []
-        self._free: list[int] = []
-
-    @property
-    def used(self) -> int:
-        return len(self.uses) - len(self._free)
-
-    def take(self) -> int:
-        if self._free:
-            page = heapq.heappop(self._free)  # the lowest: neighbours stay neighbours
-        else:
-            page = len(self.uses)
-            self.uses.append(0)
-        self.uses[page] = 1
-        return page
-
-    def share(self, pages: Sequence[int]) -> None:
-        for page in pages:
-            self.uses[page] += 1
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        for page in pages:
-            self.uses[page] -= 1
-            if not self.uses[page]:
-                heapq.heappush(self._free, page)
-
-    def renumber(self) -> list[int]:
-        """Use the lowest numbers only; returns the old number of each new one."""
-        kept = [page for page, uses in enumerate(self.uses) if uses]
-        self.uses = [self.uses[page] for page in kept]
-        self._free = []
-        return kept
-
-
 class PageBook:
     """Books of a paged cache.
 
@@ -149,7 +111,7 @@ class PageBook:
         self.page = page
         self.limit = limit
         self._slack = slack
-        self._pages = [_Pages() for _ in groups]
+        self._pages = [PageNumbers() for _ in groups]
         self._sequences: set[PagedSequence] = set()
 
     def __contains__(self, sequence: object) -> bool:
@@ -296,7 +258,7 @@ class PageBook:
     def _missing(self, table: PageTable, need: int) -> int:
         return max(0, -(-need // self.page) - table.first - len(table.pages))
 
-    def _shares_end(self, pages: _Pages, sequence: PagedSequence, table: PageTable) -> bool:
+    def _shares_end(self, pages: PageNumbers, sequence: PagedSequence, table: PageTable) -> bool:
         """Whether the next token falls into a page that another text uses too."""
         return bool(sequence.length % self.page) and pages.uses[table.pages[-1]] > 1
 
@@ -318,7 +280,9 @@ class PageBook:
             table.pages = []
             table.first = 0
 
-    def _parts(self, sequence: PagedSequence) -> Iterator[tuple[LayerGroup, _Pages, PageTable]]:
+    def _parts(
+        self, sequence: PagedSequence
+    ) -> Iterator[tuple[LayerGroup, PageNumbers, PageTable]]:
         return zip(self.groups, self._pages, sequence.tables, strict=True)
 
     def _check_length(self, sequence: PagedSequence, length: int) -> None:

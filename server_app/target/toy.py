@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from edge_sdk.chat import Message
 from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import ToyText, toy_byte_vocabulary
-from edge_sdk.errors import InvalidRequest, NoChatTemplate, PromptTooLong
+from edge_sdk.errors import InvalidRequest, NoChatTemplate
 from edge_sdk.vocab import Vocabulary
+from server_app.target.chunk_check import check_chunks
 from server_app.target.model import Chunk, TargetModel, TargetSequence
 from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequence
 
@@ -216,9 +217,8 @@ class ToyTarget(TargetModel):
                 a sequence twice in a pass, or one that is not this model's or was released.
         """
         begin = time.monotonic()
-        sequences = [self._checked(chunk) for chunk in chunks]
-        if len(set(sequences)) != len(sequences):
-            raise InvalidRequest("a sequence is twice in one pass", field="chunks")
+        sequences = [self._owned(chunk.sequence) for chunk in chunks]
+        check_chunks(self, chunks)
         ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
         self._book.reserve(ends)
         out = []
@@ -263,20 +263,6 @@ class ToyTarget(TargetModel):
         if isinstance(sequence, PagedSequence) and sequence in self._sequences:
             self._book.remove(sequence)
             del self._sequences[sequence]
-
-    def _checked(self, chunk: Chunk) -> PagedSequence:
-        sequence = self._owned(chunk.sequence)
-        count, width = len(chunk.token_ids), len(self._vocabulary)
-        if not 0 <= chunk.rows <= count or not count:
-            raise InvalidRequest(f"{chunk.rows} rows of a chunk of {count} tokens", field="chunks")
-        if min(chunk.token_ids) < 0 or max(chunk.token_ids) >= width:
-            raise InvalidRequest(f"a token id is outside 0 to {width - 1}", field="token_ids")
-        if sequence.length + count > self._context:
-            raise PromptTooLong(
-                f"{sequence.length + count} tokens do not fit the context of {self._context} "
-                f"of {self._name}"
-            )
-        return sequence
 
     def _owned(self, sequence: TargetSequence) -> PagedSequence:
         if not isinstance(sequence, PagedSequence) or sequence not in self._sequences:
