@@ -39,9 +39,9 @@ def serve(**given: Any) -> None:
 
     Example: `COSD_API_KEYS=secret cosd serve gemma3-270m --port 8077`
     """
-    settings = _settings({name: value for name, value in given.items() if value is not None})
+    settings = settings_from({name: value for name, value in given.items() if value is not None})
     logs.configure(settings.log_level, settings.log_format)
-    source = _source(settings.target)
+    source = source_of(settings.target)
     read_shared_prompts(settings.shared_prompts)
     if settings.telemetry:
         from server_app.observability.tracing import export_spans
@@ -51,7 +51,12 @@ def serve(**given: Any) -> None:
         _run(settings, source, listener)
 
 
-def _settings(given: dict[str, Any]) -> Settings:
+def settings_from(given: dict[str, Any]) -> Settings:
+    """Settings of the command line over those of the environment.
+
+    Raises:
+        InvalidRequest: one of them cannot be.
+    """
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -87,8 +92,9 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _load(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
+def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
     """Import torch, load the model and make the app; on a thread of its own."""
+    progress("importing torch")
     import torch
 
     from server_app.app import create_app
@@ -112,7 +118,12 @@ def _load(settings: Settings, source: str | Path, progress: Callable[[str], None
     return app
 
 
-def _source(target: str) -> str | Path:
+def source_of(target: str) -> str | Path:
+    """A toy, a folder, or the folder of a prepared model.
+
+    Raises:
+        InvalidRequest: there is none.
+    """
     if target.partition(":")[0] == "toy":
         return target
     prepared = cosd_home() / "models" / target
@@ -136,11 +147,12 @@ def _source(target: str) -> str | Path:
 def _announce(settings: Settings, model: TargetModel) -> None:
     vocabulary = model.vocabulary
     log.info(
-        "target %s: %d tokens (%s...), context %d, %s on %s, chat template: %s",
+        "target %s: %d tokens (%s...), context %d, cache of %d tokens, %s on %s, chat template: %s",
         model.name,
         len(vocabulary),
         vocabulary.fingerprint[:12],
         model.context,
+        model.cache_limit,
         str(model.dtype).removeprefix("torch."),
         model.device,
         "yes" if model.has_chat_template else "no",
@@ -157,7 +169,7 @@ def _run(settings: Settings, source: str | Path, listener: socket.socket) -> Non
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     process = Process(
-        lambda progress: _load(settings, source, progress),
+        lambda progress: load_app(settings, source, progress),
         on_ready=lambda: log.info("listening on %s", address),
         keep_alive=settings.keep_alive,
         drain_seconds=settings.drain_seconds,

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SLOW = """
 import time
 import server_app.command as command
-real = command._load
+real = command.load_app
 def slow(settings, source, progress):
     import server_app.target.loading as loading
     progress("reading weights, file 1 of 9")
@@ -38,7 +38,7 @@ def slow(settings, source, progress):
     load = loading.load_target
     loading.load_target = lambda *a, **k: load(*a, seconds_per_pass={per_pass}, **k)
     return real(settings, source, progress)
-command._load = slow
+command.load_app = slow
 from edge_sdk.cli.main import main
 raise SystemExit(main())
 """
