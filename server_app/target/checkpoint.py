@@ -127,7 +127,7 @@ def open_model(folder: Path, config: PretrainedConfig, precision: Precision) -> 
         ModelFolderInvalid: weights are missing, of another shape, or cannot be read.
         UnsupportedModel: the architecture does not run on this version of transformers.
     """
-    model_class = AutoModelForCausalLM._model_mapping[type(config)]
+    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
     name = getattr(model_class, "__name__", config.model_type)
     if not getattr(model_class, "_supports_attention_backend", False):
         raise UnsupportedModel(
