@@ -8,6 +8,10 @@ ARGS ?=
 
 VENV := .venv
 VENV5 := .venv5
+COMMA := ,
+# Exports that need no optimum, which has no place beside transformers 5.
+EXPORT5 := $(addprefix tests/export/,check test_hub.py test_pipeline.py test_resuming.py \
+  test_sources.py test_whole_exports.py)
 INSTALLED := $(VENV)/.installed
 INSTALLED5 := $(VENV5)/.installed
 
@@ -44,8 +48,8 @@ test-fast: $(INSTALLED) ## tests that need no weights
 test-models: $(INSTALLED) ## tests on the real pair of models
 	$(VENV)/bin/pytest -m models --timeout 900 $(ARGS)
 
-test-transformers5: $(INSTALLED5) ## the server's models on transformers 5
-	$(VENV5)/bin/python -m pytest -m "not models" tests/server_app/target $(ARGS)
+test-transformers5: $(INSTALLED5) ## the server's models and the fused export on transformers 5
+	$(VENV5)/bin/python -m pytest -m "not models" tests/server_app/target $(EXPORT5) $(ARGS)
 
 clean: ## remove environments, caches and builds; prepared models stay in COSD_HOME
 	rm -rf $(VENV) $(VENV5) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -68,4 +72,4 @@ $(INSTALLED): pyproject.toml constraints/demo.txt
 	$(call install,$(VENV),constraints/demo.txt,demo,dev)
 
 $(INSTALLED5): pyproject.toml constraints/transformers5.txt
-	$(call install,$(VENV5),constraints/transformers5.txt,server,dev)
+	$(call install,$(VENV5),constraints/transformers5.txt,server$(COMMA)export5,dev)

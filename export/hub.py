@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,16 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
         DownloadFailed: no such model, no right to it, or no connection.
         OutOfSpace: the disk is full.
     """
-    import httpx
-    import requests
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    failures: tuple[type[Exception], ...] = (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OSError,
+        *_network_errors(),
+    )
     try:
         with disk_errors(Path("the hub's cache")):
             api: Any = HfApi()
@@ -73,14 +79,7 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
                     path = hf_hub_download(hub_id.id, name, revision=info.sha)
                     folder = Path(path).parent
                     stage.advance(size)
-    except (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        httpx.HTTPError,
-        requests.RequestException,
-        OSError,
-    ) as error:
+    except failures as error:
         reason = (
             str(error).strip().splitlines()[0].rstrip(".")
             if str(error).strip()
@@ -95,3 +94,18 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
             f"{hub_id.id} has no files of a transformers checkpoint on the hub; give another model"
         )
     return Snapshot(folder, info.sha)
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """Errors of the libraries that versions of huggingface_hub speak HTTP with."""
+    found: list[type[Exception]] = []
+    for module, name in (
+        ("requests", "RequestException"),
+        ("httpx", "HTTPError"),
+        ("httpx2", "HTTPError"),
+    ):
+        try:
+            found.append(getattr(import_module(module), name))
+        except ImportError:
+            continue
+    return tuple(found)

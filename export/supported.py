@@ -57,8 +57,9 @@ def check_supported(architecture: str, model_type: str, *, backend: str) -> None
         fine = fused
     elif backend in ("auto", "optimum"):
         traced = traced_model_types()
-        # Without the package its backend says what to install.
-        fine = not traced or model_type in traced or (fused and backend == "auto")
+        fine = model_type in traced or (fused and backend == "auto")
+        if backend == "optimum" and not traced:
+            fine = True  # its backend says what to install
     else:
         fine = True
     if not fine:

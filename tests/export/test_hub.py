@@ -71,10 +71,11 @@ def hub(
     thread.start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr(
-        "huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE",
-        url + "/{repo_id}/resolve/{revision}/{filename}",
-    )
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    # Before version 1 that module keeps a copy.
+    copy = "huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE"
+    monkeypatch.setattr(copy, template, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     yield asked

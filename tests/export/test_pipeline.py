@@ -266,6 +266,7 @@ def test_export_with_optimum_computes_what_the_model_computes(
     import torch
     from transformers import AutoModelForCausalLM
 
+    pytest.importorskip("optimum.exporters.onnx")
     out = tmp_path / "draft"
     manifest = export_draft(tiny_checkpoint, out, bits=32, backend="optimum")
     manifest.check_files(out, digests=True)
