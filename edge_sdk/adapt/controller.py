@@ -42,6 +42,9 @@ class Controller:
         gammas, windows: settings to choose among.
         ahead: whether blocks may be drafted ahead.
         plain: whether the server may decode alone.
+
+    Raises:
+        InvalidRequest: settings that are not ascending or not allowed by the protocol.
     """
 
     def __init__(

@@ -40,7 +40,8 @@ than the draft, u > g d + o, that delays the next block too, more become stale, 
 W - 1. The server drops stale blocks without compute.
 
 Against the simulation (`bench/simulation.py`, tests/edge_sdk/adapt/test_model.py): within 3 % one
-block at a time, typically 2 % and at worst some 15 % ahead of time, where a stage saturates.
+block at a time; ahead, half of the settings within 1 %, 95 % within 5 %, and the worst, where a
+stage saturates, 18 % off.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edge_sdk.arguments import shown
+from edge_sdk.errors import InvalidRequest
+from edge_sdk.wire.limits import MAX_DRAFT, MAX_WINDOW
 
 DEPTH: Final = 1024  # accepted tokens in a row beyond which S is taken as 0
 GAMMAS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
@@ -90,9 +95,16 @@ class Grid:
     Args:
         gammas: block lengths, ascending.
         windows: blocks in flight, ascending, the first being 1.
+
+    Raises:
+        InvalidRequest: they are not that, or beyond what the protocol allows.
     """
 
     def __init__(self, *, gammas: Sequence[int] = GAMMAS, windows: Sequence[int] = WINDOWS) -> None:
+        _check("gammas", gammas, MAX_DRAFT)
+        _check("windows", windows, MAX_WINDOW)
+        if windows[0] != 1:
+            raise InvalidRequest("windows must begin with 1, one block at a time", field="windows")
         self.gammas = np.array(gammas)
         self.windows = np.array(windows)
         products = self.gammas[:, None] * self.windows[None, :]
@@ -143,3 +155,12 @@ class Grid:
         rates: NDArray[np.float64] = survival.sum() / cycle
         rates[:, 0] = survival.cumsum()[self.gammas] / first[:, 0]
         return rates
+
+
+def _check(name: str, values: Sequence[int], most: int) -> None:
+    integers = all(type(value) is int and 1 <= value <= most for value in values)
+    if not values or not integers or list(values) != sorted(set(values)):
+        raise InvalidRequest(
+            f"{name} is {shown(values)}; it must be ascending integers from 1 to {most}",
+            field=name,
+        )

@@ -42,7 +42,7 @@ class Way:
         """Note a block; `rising` if acceptance seems to become better."""
         self._tried += accepted + settled
         self._probe_left = max(0, self._probe_left - max(examined, 1))
-        if self.alone and (accepted == examined or rising):
+        if self.alone and examined and (accepted == examined or rising):
             self._probe_left = max(self._probe_left, 1)
 
     def streamed(self, *, seconds: float, restart: float, loss: float) -> None:

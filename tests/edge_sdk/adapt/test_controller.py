@@ -11,6 +11,7 @@ import pytest
 from bench.adapt import Cell, best_fixed, controlled, even_text
 from bench.simulation import Fixed, Text, World
 from edge_sdk.adapt import Controller, Plan
+from edge_sdk.errors import InvalidRequest
 
 SLACK = 0.05
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32)
@@ -227,3 +228,40 @@ def test_bytes_that_were_measured_count_more_than_expected_ones() -> None:
     heavy = replace(FAST, up_rate=1e5, down_rate=1e5, reply_bytes=20_000)
     controlled(heavy, even_text(0.8), pilot=controller)
     assert controller.method(temperature=0.7, offered=offered) == "coupled"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("gammas", ()),
+        ("gammas", (2, 1)),
+        ("gammas", (1, 65)),
+        ("gammas", (1, 2.5)),
+        ("windows", (2, 4)),
+        ("windows", (1, 1)),
+        ("windows", (0, 1)),
+    ],
+)
+def test_settings_that_cannot_be_are_named(name: str, values: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidRequest, match=name):
+        Controller(**{name: values})
+
+
+def test_blocks_without_drafts_do_not_prolong_a_probe() -> None:
+    controller = Controller()
+    controlled(FAR, even_text(0.3, tokens=400), tokens=400, pilot=controller)
+    controller.streamed(tokens=50, seconds=3.0, first_seconds=0.5)
+    for _ in range(40):
+        controller.verdict(examined=0, accepted=0, settled=True, seconds=0.001)
+    assert not controller.plan(remaining=100).speculate
+
+
+def test_a_server_that_does_not_say_what_it_spent_is_no_infinitely_fast_one() -> None:
+    controller = Controller()
+    for _ in range(10):
+        controller.drafted(seconds=0.02, tokens=4)
+        controller.round_trip(
+            seconds=0.1, server_seconds=0.0, up_bytes=310, down_bytes=170, tokens=4, alone=True
+        )
+        controller.verdict(examined=4, accepted=4, settled=True, seconds=0.001)
+    assert controller.plan(remaining=1000).speculate
