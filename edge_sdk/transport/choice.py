@@ -16,7 +16,7 @@ from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind as kind_of
 from edge_sdk.arguments import shown
 from edge_sdk.decoding.registry import method_named
-from edge_sdk.errors import CosdError, InvalidRequest
+from edge_sdk.errors import ConnectionFailed, CosdError, InvalidRequest
 from edge_sdk.link import Link
 from edge_sdk.transport.base import Transport
 from edge_sdk.transport.dial import UpgradeRefused
@@ -41,8 +41,9 @@ class AutoTransport(Transport):
     """HTTP, and a WebSocket for a session's rounds as soon as it stands.
 
     The WebSocket is made while the session opens, beside it; until then, and whenever it broke,
-    requests go over HTTP, so it never costs a wait. Where a proxy blocks it, that is found out
-    once, said in one line of the log, and HTTP it is from then on.
+    requests go over HTTP, those that were in flight at once, so it never costs a wait. Where a
+    proxy blocks it, that is found out once, said in one line of the log, and HTTP it is from
+    then on.
 
     Args:
         http: closed with this transport.
@@ -100,7 +101,12 @@ class AutoTransport(Transport):
         self, kind: Up, session_id: str, body: bytes, *, limit: int, wait: Wait
     ) -> tuple[bytes, Exchange]:
         if self._socket.ready(session_id):
-            return await self._socket._once(kind, session_id, body, limit=limit, wait=wait)
+            try:
+                return await self._socket._once(kind, session_id, body, limit=limit, wait=wait)
+            except ConnectionFailed as error:
+                # The other way is there; only if that fails too there is something to wait for.
+                log.info("sending again over HTTP: %s", error)
+                self._tries.retries += 1
         self._begin(session_id)
         return await self._http._once(kind, session_id, body, limit=limit, wait=wait)
 

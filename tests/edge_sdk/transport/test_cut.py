@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from harness.serving import PROMPT, Serving, connected, related_draft, serving, until
+from harness.serving import PROMPT, Serving, connected, related_draft, serving, toy_target, until
 
 from bench.link_proxy import Direction, Fault, Faults, LinkProxy, fault_at, random_faults
 from edge_sdk import EdgeClient, Retry, Stream
-from edge_sdk.transport import WebSocketTransport
+from edge_sdk.transport import AutoTransport, WebSocketTransport
 
 RETRY = Retry(attempts=6, first=0.005, longest=0.02)
 OPTIONS: dict[str, Any] = {"method": "coupled", "seed": 12, "max_tokens": 14, "gamma": 2}
@@ -146,3 +146,22 @@ async def test_lost_sessions_leave_no_sockets(server: Serving) -> None:
             assert len(client.transport._sockets) <= 1
         assert stream.stats.reopened > 2
     assert ([token.id for token in stream.tokens], stream.text) == whole
+
+
+async def test_auto_goes_on_over_http_at_once() -> None:
+    patient = Retry(attempts=3, first=9.0, longest=9.0)
+    with serving(lambda: toy_target(seconds_per_pass=0.1)) as server:
+        whole = await undisturbed(server)
+        async with (
+            LinkProxy(server.port) as proxy,
+            connected(proxy.url, related_draft(), transport="auto", retry=patient) as client,
+        ):
+            assert isinstance(client.transport, AutoTransport)
+            sockets = client.transport._socket._sockets
+            task = asyncio.create_task(read(client))
+            await until(lambda: any(socket._calls for socket in sockets.values()))
+            proxy.cut()
+            async with asyncio.timeout(8):
+                stream, text = await task
+            assert ([token.id for token in stream.tokens], text) == whole
+            assert stream.stats.retries == client.transport.retries == 1

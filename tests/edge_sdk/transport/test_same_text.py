@@ -22,7 +22,7 @@ TRANSPORTS = {"http": HttpTransport, "websocket": WebSocketTransport, "auto": Au
 async def text_over(server: Serving, transport: Any, **options: Any) -> Stream:
     async with connected(server, related_draft(), transport=transport) as client:
         assert type(client.transport) is TRANSPORTS[transport]
-        stream = client.generate(PROMPT, max_tokens=40, **options)
+        stream = client.generate(PROMPT, max_tokens=40, gamma=3, **options)
         async for _ in stream:
             pass
     return stream
