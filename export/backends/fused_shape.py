@@ -96,7 +96,9 @@ def read_shape(model: Any, *, context: int) -> DecoderShape:
     Raises:
         UnsupportedModel: it does something that a fused graph would do differently.
     """
-    config, family = model.config, FAMILIES[type(model).__name__]
+    config, family = model.config, FAMILIES.get(type(model).__name__)
+    if family is None:
+        raise _unsupported(f"a class of its own, {type(model).__name__}")
     activation = getattr(config, "hidden_activation", None) or config.hidden_act
     if activation not in ACTIVATIONS:
         raise _unsupported(f"an activation {activation!r} in its gated layers")
