@@ -27,7 +27,7 @@ SAMPLINGS = [
 def step(dtype: torch.dtype, size: int = 1100) -> list[Rows]:
     rng = np.random.default_rng(3)
     made = []
-    for count, sampling in zip((3, 1, 2, 2, 4), SAMPLINGS, strict=True):
+    for count, sampling in zip((3, 3, 2, 2, 4), SAMPLINGS, strict=True):
         logits = torch.from_numpy(4 * rng.normal(size=(count, size))).to(dtype)
         drafted = rng.integers(5, 800, count - 1).tolist()
         made.append(Rows(logits, sampling, MASKED, seen=[8, 9], drafted=drafted))
