@@ -257,7 +257,9 @@ class Controller:
             loss=self._loss(),
             alone=costs.alone,
         )
-        return Plan(speculate=False, tokens=min(tokens, remaining), rate=plain)
+        # What little would be left could not pay for a probe.
+        tokens = remaining if 2 * remaining < 3 * tokens else tokens
+        return Plan(speculate=False, tokens=tokens, rate=plain)
 
     def _weigh(self) -> None:
         self._costs = self.costs
