@@ -236,7 +236,7 @@ async def test_a_slot_in_use_closes_the_socket(server: Serving) -> None:
         (Up.TRUNCATE, b"", "malformed_message", None),
         (Up.EXTEND, b"\x91" * 500, "malformed_message", None),
         (Up.GENERATE, b"\x90" * 9, "malformed_message", None),
-        (Up.GENERATE, encode(Generate(0)), "invalid_request", "method"),
+        (Up.GENERATE, encode(Generate(9)), "base_mismatch", "base"),
         (Up.VERIFY, encode(block(sequence=99, q=None)), "sequence_gap", "sequence"),
     ],
 )
