@@ -137,14 +137,14 @@ class WeightRewriter:
     def _is_embedding(
         self, node: NodeProto, tables: set[str], rows: set[int], rounding: Rounding
     ) -> bool:
-        """Whether a node looks tokens up: in the head's own table, or in one with as many rows
-        as the head has outputs (positions have fewer, and suffer from few bits), that splits
-        into whole blocks."""
+        """Whether a node looks tokens up: in the head's own table, in one with as many rows as
+        the head has outputs, or by `input_ids` (positions are looked up otherwise, and suffer
+        from few bits). The table splits into whole blocks."""
         table = node.input[0] if node.op_type == "Gather" else ""
         if not is_matrix(self._tensors, table):
             return False
         count, width = self._tensors[table].dims
-        known = table in tables or count in rows
+        known = table in tables or count in rows or node.input[1] == "input_ids"
         whole = width % rounding.block(width) == 0
         return attribute(node, "axis", 0) == 0 and known and whole
 

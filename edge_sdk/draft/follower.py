@@ -33,6 +33,9 @@ class Follower:
     decides how good its drafts are, never what text comes out.
 
     When the draft's context is full, it drafts no more.
+
+    Raises:
+        VocabularyMismatch: the draft was exported for another pair.
     """
 
     def __init__(self, model: DraftModel, alignment: Alignment, target: Vocabulary) -> None:
@@ -42,9 +45,13 @@ class Follower:
         self._ids: list[int] = []
         self._pieces: deque[_Piece] = deque(maxlen=_TAIL_TOKENS)
         self._full = False
-        # Gathering is skipped where V_C is all of the draft, in order.
+        if model.pruned is not None:
+            model.pruned.check(alignment)
+        # Gathering is skipped where the logits are those of V_C, in order.
         ids = alignment.draft_ids
-        whole = len(ids) == len(model.vocabulary) and bool((ids == np.arange(len(ids))).all())
+        whole = model.pruned is not None or (
+            len(ids) == len(model.vocabulary) and bool((ids == np.arange(len(ids))).all())
+        )
         self._gather = None if whole else ids
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from edge_sdk.chat import ROLES
 from edge_sdk.draft.fields import Fields
+from edge_sdk.draft.pruned_head import PrunedHead
 from edge_sdk.errors import ManifestMismatch, ModelFolderInvalid, OutOfSpace, PreparationError
 from edge_sdk.vocab.vocabulary import TokenRole
 
@@ -76,6 +77,7 @@ class Manifest:
         files: every other file of the folder.
         backend: what made the graph, e.g. `optimum`.
         versions: versions of the packages that made it.
+        pruned: the common vocabulary that the head is for; None: the head is for all ids.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
     backend: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    pruned: PrunedHead | None = None
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json` (atomically).
@@ -191,6 +194,7 @@ class Manifest:
         document["prefix_ids"] = list(self.prefix_ids)
         document["files"] = {name: asdict(entry) for name, entry in self.files.items()}
         document["versions"] = dict(self.versions)
+        document["pruned"] = None if self.pruned is None else asdict(self.pruned)
         if self.chat is not None:
             document["chat"] = {
                 "start": self.chat.start,
@@ -237,6 +241,7 @@ class Manifest:
             files=files,
             backend=top.text("backend"),
             versions=top.texts("versions") if top.has("versions") else {},
+            pruned=PrunedHead.read(top.child("pruned"), width) if top.has("pruned") else None,
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.draft.pruned_head import PrunedHead
 from edge_sdk.draft.text import DraftText
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ class DraftModel(ABC):
     @property
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
-        """The draft's tokens; as long as the logits are wide."""
+        """The draft's tokens; as long as the logits are wide, or longer if `pruned`."""
+
+    @property
+    def pruned(self) -> PrunedHead | None:
+        """The common vocabulary whose tokens alone the logits are of, by rank; None: they are
+        of all ids."""
+        return None
 
     @property
     @abstractmethod
@@ -54,7 +61,8 @@ class DraftModel(ABC):
 
     @abstractmethod
     def next_logits(self) -> NDArray[np.float32]:
-        """Logits [V_D] of the token after the last id. Valid until the next call.
+        """Logits of the token after the last id [V_D], or [|V_C|] if `pruned`. Valid until the
+        next call.
 
         Raises:
             InvalidRequest: no id is held.

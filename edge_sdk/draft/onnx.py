@@ -16,6 +16,7 @@ from edge_sdk.draft.model import DraftModel
 from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
+from edge_sdk.draft.pruned_head import PrunedHead
 from edge_sdk.draft.text import DraftText
 from edge_sdk.draft.token_list import TokenList
 from edge_sdk.draft.tokenizer_text import TokenizerText, load_tokenizer
@@ -41,9 +42,10 @@ class OnnxDraft(DraftModel):
         vocabulary: Vocabulary,
         text: DraftText,
         context: int,
+        pruned: PrunedHead | None = None,
     ) -> None:
         graph = DecoderGraph.read(session.get_inputs(), session.get_outputs())
-        width = len(vocabulary)
+        width = len(vocabulary) if pruned is None else pruned.size
         if graph.width is not None and graph.width != width:
             raise ManifestMismatch(
                 f"the graph gives {graph.width} logits and the manifest says {width}: they belong "
@@ -52,7 +54,8 @@ class OnnxDraft(DraftModel):
         self._vocabulary = vocabulary
         self._text = text
         self._context = context
-        self._tokens = TokenList(width=width, context=context)
+        self._pruned = pruned
+        self._tokens = TokenList(width=len(vocabulary), context=context)
         self._decoder = Decoder(session, graph, width=width, context=context)
         self._logits: NDArray[np.float32] | None = None  # after the last id, once computed
 
@@ -98,7 +101,13 @@ class OnnxDraft(DraftModel):
             threads=default_threads() if threads is None else threads,
             spin=spin,
         )
-        draft = cls(session, vocabulary=vocabulary, text=text, context=manifest.context)
+        draft = cls(
+            session,
+            vocabulary=vocabulary,
+            text=text,
+            context=manifest.context,
+            pruned=manifest.pruned,
+        )
         draft._try_out(folder / manifest.graph)
         release_pages(folder / name for name in manifest.files)
         return draft
@@ -106,6 +115,10 @@ class OnnxDraft(DraftModel):
     @property
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
+
+    @property
+    def pruned(self) -> PrunedHead | None:
+        return self._pruned
 
     @property
     def text(self) -> DraftText:
