@@ -143,7 +143,8 @@ class Connection:
         Raises:
             ModelError: the draft folder cannot be used.
             TransportError, Unauthorized: the server cannot be talked to.
-            VocabularyMismatch: draft and target share too little.
+            VocabularyMismatch: draft and target share too little, or the draft was exported for
+                another target.
             InvalidRequest: the client is in use in another event loop.
         """
         self._check_loop()
@@ -158,6 +159,8 @@ class Connection:
                 self._alignment = await asyncio.to_thread(
                     Alignment.between, target=vocabulary, draft=self._draft.vocabulary
                 )
+                if self._draft.pruned is not None:
+                    self._draft.pruned.check(self._alignment)
                 log.info("%d tokens in common with %s", len(self._alignment), card.model)
             self._vocabulary = vocabulary
             self._card = card
