@@ -56,6 +56,14 @@ def export(
             "share, before the work starts.",
         ),
     ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Compute only the tokens that --target has too: smaller and faster, and for "
+            "that target alone.",
+        ),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -90,6 +98,7 @@ def export(
             context=context,
             backend=backend,
             target=target,
+            prune=prune,
             api_key=key,
             trust_remote_code=trust_remote_code,
             force=force,
@@ -99,7 +108,8 @@ def export(
     console.print(
         f"{out}: {manifest.architecture}, {manifest.bits}-bit weights, {size / 1e6:,.0f} MB, "
         f"{manifest.logits_width:,} tokens, context {manifest.context:,}, "
-        f"graph by {manifest.backend}",
+        f"graph by {manifest.backend}"
+        + ("" if manifest.pruned is None else f", for the target {manifest.pruned.target} alone"),
         markup=False,
         highlight=False,
     )

@@ -10,8 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from edge_sdk.draft.manifest import FileEntry, Manifest
+from edge_sdk.draft.pruned_head import PrunedHead
 from edge_sdk.draft.tokenizer_text import load_tokenizer
 from edge_sdk.errors import InvalidRequest, PreparationError
+from edge_sdk.vocab import Alignment
 from edge_sdk.vocab.tokenizer_json import TOKENIZER_NAME, read_tokenizer
 from export.backend_registry import AUTO, DEFAULT_BACKEND, make_graph
 from export.chat_format import read_chat_format
@@ -24,6 +26,7 @@ from export.sample_text import sample_texts
 from export.sources import SourceFolder
 from export.stages import Stages, link_or_copy
 from export.supported import check_supported, fused_architectures
+from export.target_vocabulary import TargetVocabulary, aligned
 
 GRAPH_NAME = "model.onnx"
 EXPORT = "3"  # raised when the same source gives another folder
@@ -43,12 +46,14 @@ class ExportOptions:
         context: most tokens a text can hold; None: what the model was built for.
         backend: what makes the graph.
         trust_remote_code: Python code that comes with the model may run.
+        pruned: the target whose common vocabulary alone the head is to compute; None: all ids.
     """
 
     bits: int = 4
     context: int | None = None
     backend: str = DEFAULT_BACKEND
     trust_remote_code: bool = False
+    pruned: TargetVocabulary | None = None
 
 
 def build_draft(
@@ -79,15 +84,16 @@ def build_draft(
     context = _context(options.context, checkpoint.context)
     if checkpoint.graph is None:
         check_supported(checkpoint.architecture, checkpoint.model_type, backend=options.backend)
-    key = _weights_key(source, options, context)
-    if not stages.finished("weights", key):
-        _require_resources(source, options, stages)
     with progress.stage("read the vocabulary"):
         vocabulary = read_tokenizer(checkpoint.folder, width=checkpoint.logits_width)
         prefix_ids = _prefix_ids(checkpoint.folder)
+        pair = None if options.pruned is None else aligned(options.pruned, vocabulary)
+    key = _weights_key(source, options, context, pair)
+    if not stages.finished("weights", key):
+        _require_resources(source, options, stages)
     with progress.stage("measure the chat format"):
         chat = read_chat_format(checkpoint.folder)
-    maker = _weights(source, folder, options, context, key, stages, progress)
+    maker = _weights(source, folder, options, context, pair, key, stages, progress)
     shutil.copyfile(checkpoint.folder / TOKENIZER_NAME, folder / TOKENIZER_NAME)
     with progress.stage("write the manifest"):
         manifest = Manifest(
@@ -106,6 +112,7 @@ def build_draft(
             files={path.name: FileEntry.of(path) for path in sorted(folder.iterdir())},
             backend=maker,
             versions=versions(),
+            pruned=_head(options, pair),
         )
         manifest.write(folder)
     return manifest
@@ -131,6 +138,7 @@ def _weights(
     folder: Path,
     options: ExportOptions,
     context: int,
+    pair: Alignment | None,
     key: Mapping[str, str],
     stages: Stages,
     progress: Progress,
@@ -139,10 +147,17 @@ def _weights(
 
     def quantised(work: Path) -> None:
         # Imported here: the quantiser needs onnx, which a second call has no use for.
+        from export.pruned_graph import prune_head
         from export.quantise import quantise_weights
 
         made = stages.make("graph", graph_key, traced)
         graph = made / _DECODER_NAME
+        scratch = work / "scratch"
+        scratch.mkdir()
+        if pair is not None:
+            graph = prune_head(
+                graph, scratch / _DECODER_NAME, keep=pair.draft_ids, progress=progress
+            )
         tokenizer = source.checkpoint.folder / TOKENIZER_NAME
         quantise_weights(
             graph,
@@ -151,12 +166,13 @@ def _weights(
             progress=progress,
             sample=sample_texts(tokenizer, context=context),
         )
+        shutil.rmtree(scratch)
         shutil.copyfile(made / _MADE_NAME, work / _MADE_NAME)
 
     def traced(work: Path) -> None:
         _graph(source.checkpoint, work, options, context, progress)
 
-    graph_key = {name: value for name, value in key.items() if name != "bits"}
+    graph_key = {name: value for name, value in key.items() if name not in ("bits", "head")}
     weights = stages.make("weights", key, quantised)
     stages.drop("graph")
     graph = weights / GRAPH_NAME
@@ -190,8 +206,12 @@ def _graph(
     (work / _MADE_NAME).write_text(json.dumps({"backend": maker}) + "\n", encoding="utf-8")
 
 
-def _weights_key(source: SourceFolder, options: ExportOptions, context: int) -> dict[str, str]:
+def _weights_key(
+    source: SourceFolder, options: ExportOptions, context: int, pair: Alignment | None
+) -> dict[str, str]:
+    head = _head(options, pair)
     return {
+        "head": "" if head is None else f"{head.pair_id} {head.draft_ids_sha256}",
         "source": source.revision,
         "settings": source.checkpoint.settings_sha256(),
         "export": EXPORT,
@@ -200,6 +220,12 @@ def _weights_key(source: SourceFolder, options: ExportOptions, context: int) -> 
         "backend": options.backend,
         **versions(),
     }
+
+
+def _head(options: ExportOptions, pair: Alignment | None) -> PrunedHead | None:
+    if options.pruned is None or pair is None:
+        return None
+    return PrunedHead.of(pair, target=options.pruned.name)
 
 
 def _require_resources(source: SourceFolder, options: ExportOptions, stages: Stages) -> None:
@@ -213,6 +239,8 @@ def _require_resources(source: SourceFolder, options: ExportOptions, stages: Sta
         disk, memory = 1.1, 2.4
     else:
         disk, memory = 2.2, 5.0
+    if options.pruned is not None:
+        disk += 1.0
     folder = max(options.bits, 8) / 32 * 1.15
     what = f"the export of {source.name}"
     require_space(stages.folder, int((disk + folder) * checkpoint.fp32_bytes), what)

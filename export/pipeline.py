@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from edge_sdk.draft.manifest import MANIFEST_NAME, WEIGHT_BITS, Manifest
@@ -20,7 +21,7 @@ from export.sources import (
     source_key,
 )
 from export.stages import stages_of
-from export.target_vocabulary import aligned, read_target
+from export.target_vocabulary import TargetVocabulary, aligned, read_target
 
 __all__ = ["WEIGHT_BITS", "export_draft", "prepare_draft", "prepare_target", "versions"]
 
@@ -33,6 +34,7 @@ def export_draft(
     context: int | None = None,
     backend: str = DEFAULT_BACKEND,
     target: str | None = None,
+    prune: bool = False,
     api_key: str | None = None,
     trust_remote_code: bool = False,
     force: bool = False,
@@ -53,6 +55,8 @@ def export_draft(
             computes. Not used where the source is an ONNX graph.
         target: address of a server, or a model as `source`: a draft that shares too few
             tokens with it is refused before the work starts.
+        prune: the head computes the tokens that source and target share and no others, which is
+            smaller and faster; the SDK refuses the draft for another target. Needs `target`.
         api_key: key of the server.
         trust_remote_code: Python code that comes with the model may run.
         force: a draft folder at `out` gives way, when the new one is whole.
@@ -71,11 +75,19 @@ def export_draft(
     """
     progress = progress or NoProgress()
     options = _options(bits, context, backend, trust_remote_code)
+    if prune and target is None:
+        raise InvalidRequest(
+            "a pruned head is for one target, and none is named; give --target", field="target"
+        )
     out = _absolute(Path(out))
     _check_out(out, force)
     found = resolve_source(source, trust_remote_code=trust_remote_code, progress=progress)
     if target is not None:
-        _check_target(target, found, api_key, trust_remote_code, progress)
+        judge = read_target(
+            target, api_key=api_key, trust_remote_code=trust_remote_code, progress=progress
+        )
+        _check_target(judge, found, progress)
+        options = replace(options, pruned=judge if prune else None)
     with locked(out, progress=progress):
         _check_out(out, force)
         with stages_of(out, progress) as stages, new_folder(out, replace=force) as work:
@@ -154,20 +166,11 @@ def _options(
     return ExportOptions(bits, context, backend, trust_remote_code)
 
 
-def _check_target(
-    target: str,
-    source: SourceFolder,
-    api_key: str | None,
-    trust_remote_code: bool,
-    progress: Progress,
-) -> None:
-    found = read_target(
-        target, api_key=api_key, trust_remote_code=trust_remote_code, progress=progress
-    )
+def _check_target(target: TargetVocabulary, source: SourceFolder, progress: Progress) -> None:
     draft = read_tokenizer(source.path, width=source.checkpoint.logits_width)
-    common = aligned(found, draft)
+    common = aligned(target, draft)
     progress.note(
-        f"{len(common):,} tokens in common with the target {found.name}, "
+        f"{len(common):,} tokens in common with the target {target.name}, "
         f"{common.text_tokens / len(draft.ids_by_bytes):.1%} of the draft's texts."
     )
 

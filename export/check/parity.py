@@ -45,6 +45,7 @@ def measure_parity(
     draft: DraftModel,
     ids: Sequence[int],
     *,
+    columns: NDArray[np.int64] | None = None,
     trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> Parity:
@@ -54,6 +55,8 @@ def measure_parity(
         source: the model that was exported; it is loaded in fp32.
         draft: the exported folder.
         ids: a text, at least two tokens within both contexts.
+        columns: ids whose logits the draft gives, in its order; None: all. With some of them
+            the laws on these are compared.
         trust_remote_code: Python code that comes with the source may run.
         progress: told of each stage.
 
@@ -68,9 +71,12 @@ def measure_parity(
         model = load_model(source, trust_remote_code=trust_remote_code)
     with progress.stage("compute the source's laws"):
         expected = _rows(model, ids)
-    if expected.shape[1] != len(draft.vocabulary):
+    width = expected.shape[1]
+    if columns is not None and int(columns.max()) < width:
+        expected = np.ascontiguousarray(expected[:, columns])
+    if width != len(draft.vocabulary):
         raise InvalidRequest(
-            f"the source has {expected.shape[1]} logits and the draft {len(draft.vocabulary)}: "
+            f"the source has {width} logits and the draft {len(draft.vocabulary)}: "
             "they are different models, so give the source that was exported",
             field="source",
         )

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from edge_sdk.draft.manifest import Manifest
-from edge_sdk.vocab import Vocabulary
+from edge_sdk.draft.model import DraftModel
+from edge_sdk.vocab import Alignment
 from export.check.expected import Acceptance
 from export.check.parity import Parity
 from export.check.recommendation import Recommendation
 from export.check.speed import Speed
-from export.target_vocabulary import TargetVocabulary, aligned
+from export.target_vocabulary import TargetVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +70,14 @@ class Common:
     share_of_draft: float
 
     @classmethod
-    def of(cls, target: TargetVocabulary, draft: Vocabulary) -> Self:
-        """Align two vocabularies.
-
-        Raises:
-            VocabularyMismatch: they share too little.
-        """
-        found = aligned(target, draft)
+    def of(cls, target: TargetVocabulary, draft: DraftModel, found: Alignment) -> Self:
+        """Shares of an alignment."""
         return cls(
             target=target.name,
             tokens=len(found),
             text_tokens=found.text_tokens,
             share_of_target=found.text_tokens / len(target.vocabulary.ids_by_bytes),
-            share_of_draft=found.text_tokens / len(draft.ids_by_bytes),
+            share_of_draft=found.text_tokens / len(draft.vocabulary.ids_by_bytes),
         )
 
 

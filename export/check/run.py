@@ -11,6 +11,7 @@ from pathlib import Path
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import InvalidRequest
+from edge_sdk.vocab import Alignment
 from export.check.expected import Acceptance, expected_acceptance
 from export.check.parity import Parity, measure_parity
 from export.check.recommendation import RTTS_MS, Costs, Recommendation, recommend
@@ -21,7 +22,7 @@ from export.check.texts import PROMPTS, TEXT
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
 from export.sources import SourceFolder, resolve_source
-from export.target_vocabulary import read_target
+from export.target_vocabulary import TargetVocabulary, aligned, read_target
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _PASS_ROWS = (1, 2, 4, 8)
@@ -125,19 +126,22 @@ class _Check:
             draft = OnnxDraft.open(self._folder)
         acceptance = recommendation = None
         with draft:
-            common = self._common(draft)
+            target = self._read_target()
+            pair = None if target is None else aligned(target, draft.vocabulary)
+            if draft.pruned is not None and pair is not None:
+                draft.pruned.check(pair)
             speeds = measure_speed(
                 self._folder, options.threads or thread_counts(), progress=self._progress
             )
-            parity = None if source is None else self._parity(source, draft)
-            if common is not None:
+            parity = None if source is None else self._parity(source, draft, pair)
+            if target is not None:
                 acceptance, recommendation = self._advice(draft, speeds)
         return Report(
             folder=Folder.of(self._manifest),
             machine=f"{_processor()}, {os.cpu_count() or 1} processors",
             parity=parity,
             speeds=speeds,
-            common=common,
+            common=None if target is None or pair is None else Common.of(target, draft, pair),
             acceptance=acceptance,
             prompts=options.prompts if acceptance is not None else (),
             recommendation=recommendation,
@@ -167,8 +171,17 @@ class _Check:
             )
         return source
 
-    def _parity(self, source: SourceFolder, draft: OnnxDraft) -> Parity:
+    def _parity(
+        self, source: SourceFolder, draft: OnnxDraft, pair: Alignment | None
+    ) -> Parity | None:
+        if draft.pruned is not None and pair is None:
+            self._note(
+                f"Not compared with its source: its head is for the target {draft.pruned.target} "
+                "alone. Name that with --target."
+            )
+            return None
         ids = draft.text.prompt(self._options.text)[: self._options.text_tokens]
+        columns = None if draft.pruned is None or pair is None else pair.draft_ids
         if source.source in PACKAGED_MODELS and self._manifest.bits < 16:
             self._note(
                 f"{source.source} comes in few bits already, so rounding its weights again loses "
@@ -178,11 +191,12 @@ class _Check:
             source,
             draft,
             ids[: draft.context - 1],
+            columns=columns,
             trust_remote_code=self._options.trust_remote_code,
             progress=self._progress,
         )
 
-    def _common(self, draft: OnnxDraft) -> Common | None:
+    def _read_target(self) -> TargetVocabulary | None:
         options = self._options
         if options.target is None:
             return None
@@ -193,7 +207,7 @@ class _Check:
             progress=self._progress,
         )
         self._target = target.source
-        return Common.of(target, draft.vocabulary)
+        return target
 
     def _advice(
         self, draft: OnnxDraft, speeds: Sequence[Speed]

@@ -51,7 +51,7 @@ def test_arguments_reach_the_export(
     monkeypatch.setattr(command, "export_draft", record)
     monkeypatch.setenv("COSD_API_KEY", "secret")
     options = ["--bits", "8", "--context", "64", "--backend", "optimum", "--force"]
-    run("a", "b", *options, "--target", "http://x", "--trust-remote-code")
+    run("a", "b", *options, "--target", "http://x", "--prune", "--trust-remote-code")
     assert seen.pop("progress") is not None
     assert seen == {
         "source": "a",
@@ -60,6 +60,7 @@ def test_arguments_reach_the_export(
         "context": 64,
         "backend": "optimum",
         "target": "http://x",
+        "prune": True,
         "api_key": "secret",
         "trust_remote_code": True,
         "force": True,

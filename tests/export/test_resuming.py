@@ -119,7 +119,7 @@ def test_too_little_is_said_before_the_work_starts(
         monkeypatch.setattr(memory, attribute, value)
     with pytest.raises(error, match=message):
         export_draft(tiny_checkpoint, tmp_path / "draft", backend="quick", progress=recorder)
-    assert [name for name, _ in recorder.stages] == ["read the weights"]
+    assert [name for name, _ in recorder.stages] == ["read the weights", "read the vocabulary"]
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
