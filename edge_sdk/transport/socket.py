@@ -90,6 +90,7 @@ class Socket:
         self._free = list(range(SLOTS))
         self._slots = asyncio.Semaphore(SLOTS)
         self._error: CosdError | None = None
+        self._retired = False
         self._farewells: set[asyncio.Task[None]] = set()
         self._used = self._loop.time()
         self._timer = self._loop.call_later(idle, self._look_if_idle)
@@ -155,6 +156,14 @@ class Socket:
             await self._connection.close(Close.NORMAL)
         # When it is idle, one of these is this very task.
         await asyncio.wait({self._reader, *self._farewells} - {asyncio.current_task()})
+
+    def retire(self) -> None:
+        """Close it in the background as soon as nothing waits for an answer over it."""
+        self._retired = True
+        if not self._calls and self._error is None:
+            task = asyncio.create_task(self.aclose())
+            self._farewells.add(task)
+            task.add_done_callback(self._farewells.discard)
 
     def abort(self, reason: str) -> None:
         """Drop it without a word, since it does not answer."""
@@ -233,6 +242,8 @@ class Socket:
         self._free.append(slot)
         self._slots.release()
         call.finish(answer)
+        if self._retired:
+            self.retire()
 
     def _closed(self, closed: ConnectionClosed) -> CosdError:
         sent, got = closed.sent, closed.rcvd

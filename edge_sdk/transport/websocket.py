@@ -46,6 +46,7 @@ class WebSocketTransport(Transport):
         self._http = http
         self._on_closed = on_closed
         self._sockets: dict[str, Socket] = {}
+        self._retired: set[Socket] = set()
         self._dialling: dict[str, asyncio.Task[Socket]] = {}
         self._dials: set[asyncio.Task[Socket]] = set()
         self._farewells: set[asyncio.Task[None]] = set()
@@ -59,7 +60,7 @@ class WebSocketTransport(Transport):
         for task in self._dials:
             task.cancel()
         await asyncio.gather(
-            *(socket.aclose() for socket in list(self._sockets.values())),
+            *(socket.aclose() for socket in {*self._sockets.values(), *self._retired}),
             *self._dials,
             *self._farewells,
             return_exceptions=True,
@@ -72,8 +73,10 @@ class WebSocketTransport(Transport):
     async def vocabulary(self, fingerprint: str) -> bytes:
         return await self._http.vocabulary(fingerprint)
 
-    async def register_pair(self, message: RegisterPair) -> PairRegistered:
-        return await self._http.register_pair(message)
+    async def register_pair(
+        self, message: RegisterPair, session_id: str | None = None
+    ) -> PairRegistered:
+        return await self._http.register_pair(message, session_id)
 
     async def open(self, session_id: str, message: Open) -> Opened:
         return await self._http.open(session_id, message)
@@ -121,6 +124,13 @@ class WebSocketTransport(Transport):
             self._farewells.add(task)
             task.add_done_callback(self._farewells.discard)
 
+    def _retire(self, session_id: str) -> None:
+        """Close the session's WebSocket once everything that was asked over it is answered."""
+        socket = self._sockets.pop(session_id, None)
+        if socket is not None:
+            self._retired.add(socket)
+            socket.retire()
+
     async def generate(
         self, session_id: str, message: Generate
     ) -> AsyncGenerator[tuple[Generated, Exchange], None]:
@@ -135,7 +145,7 @@ class WebSocketTransport(Transport):
                 yield decoded(Generated, token, _MAX_TOKEN), Exchange(up, len(token), wire_up, size)
                 up = wire_up = 0
         except SessionLost:
-            self.drop(session_id)
+            self._retire(session_id)
             raise
         except TimeoutError as error:
             if isinstance(error, CosdError):
@@ -177,8 +187,8 @@ class WebSocketTransport(Transport):
                 socket.abort("it did not answer in time")
             raise
         except SessionLost:
-            # What takes its place has an id of its own.
-            self.drop(session_id)
+            # What takes its place has an id of its own. Others that wait are told so themselves.
+            self._retire(session_id)
             raise
 
     async def _socket(self, session_id: str) -> Socket:
@@ -198,7 +208,14 @@ class WebSocketTransport(Transport):
         http = self._http
         path = f"/v1/sessions/{session_id}/stream"
         seconds = self._tries.timeouts.connect
-        connection = await dial(http.base_url, path, keys=http.keys, tls=http.tls, seconds=seconds)
+        connection = await dial(
+            http.base_url,
+            path,
+            keys=http.keys,
+            tls=http.tls,
+            seconds=seconds,
+            headers=http.headers_of(session_id),
+        )
         socket = Socket(
             connection,
             base_url=http.base_url,
@@ -220,4 +237,5 @@ class WebSocketTransport(Transport):
     def _gone(self, session_id: str, socket: Socket) -> None:
         if self._sockets.get(session_id) is socket:
             del self._sockets[session_id]
+        self._retired.discard(socket)
         self._on_closed(socket)
