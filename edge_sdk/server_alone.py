@@ -12,6 +12,7 @@ from edge_sdk.errors import (
     ConnectionFailed,
     ProtocolError,
     RateLimited,
+    SequenceConflict,
     ServerUnavailable,
     SessionLost,
     TimedOut,
@@ -96,7 +97,14 @@ async def stretch_alone(
                 raise
             await session.reopen(generated(), next_sequence, state)
             settled = None
-        except (ConnectionFailed, TimedOut, RateLimited, ServerUnavailable) as error:
+        except (
+            ConnectionFailed,
+            TimedOut,
+            RateLimited,
+            ServerUnavailable,
+            # A network that delivered the request twice: the later one took the stream.
+            SequenceConflict,
+        ) as error:
             failures += 1
             if failures >= client.retry.attempts:
                 raise

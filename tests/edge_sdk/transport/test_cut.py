@@ -165,3 +165,16 @@ async def test_auto_goes_on_over_http_at_once() -> None:
                 stream, text = await task
             assert ([token.id for token in stream.tokens], text) == whole
             assert stream.stats.retries == client.transport.retries == 1
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+async def test_a_stream_of_the_server_that_is_asked_for_twice(transport: str) -> None:
+    """The second request takes the stream from the first, which the SDK reads."""
+    changes = {"method": "autoregressive", "max_tokens": 40}
+    with serving(lambda: toy_target(seconds_per_pass=0.004)) as server:
+        whole = await undisturbed(server, **changes)
+        # Card, byte table, open, and over a socket the upgrade come first.
+        for number in (3, 4):
+            faults = fault_at(number, Fault.DUPLICATE, direction="up")
+            *found, _ = await disturbed(server, transport, faults, **changes)
+            assert tuple(found) == whole
