@@ -37,6 +37,7 @@ def test_ratios() -> None:
     assert line["decode_ratio_unfused4"] == 0.5
     assert line["decode_ratio_fp32"] == 0.2
     assert line["prefill_ratio_unfused4"] == 0.5
+    assert "pruned_decode_ratio" not in line
     assert line["milliseconds"]["fp32"] == {"decode": 50.0, "prefill": 2000.0}
 
 
