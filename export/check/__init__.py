@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from export.check.run import check_draft
+    from export.check.report import Report
+    from export.check.run import CheckOptions, check_draft
 
-__all__ = ["check_draft"]
+__all__ = ["CheckOptions", "Report", "check_draft"]
 
 
 def __getattr__(name: str) -> Any:
