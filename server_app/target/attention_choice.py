@@ -48,10 +48,10 @@ def attention_kinds(device: torch.device, dtype: torch.dtype) -> list[AttentionK
     ]
 
 
-def first_that_works(
-    kinds: Sequence[AttentionKind], check: Callable[[AttentionKind], None]
+def choose_attention(
+    device: torch.device, dtype: torch.dtype, check: Callable[[AttentionKind], None]
 ) -> AttentionKind:
-    """The first kind that passes.
+    """The fastest kind that passes.
 
     Args:
         check: raises `UnsupportedModel` where a model does not run with a kind, or gives
@@ -60,7 +60,7 @@ def first_that_works(
     Raises:
         UnsupportedModel: of the last kind, if none passes.
     """
-    *others, last = kinds
+    *others, last = attention_kinds(device, dtype)
     for kind in others:
         try:
             check(kind)

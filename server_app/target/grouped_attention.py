@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -67,6 +67,7 @@ class _Batch:
         skipped: keys at the beginning that a lone segment does not see.
         run: first and last slot, where a lone segment's pages are neighbours.
         fresh: a lone segment without past: nothing has to be read back.
+        gathered: room for the pages of keys (0) and values (1), used by one layer after another.
         mask: additive [count, 1, rows or heads a key head * rows, keys], made once a pass.
     """
 
@@ -82,6 +83,7 @@ class _Batch:
     run: tuple[int, int] | None
     fresh: bool
     mask: torch.Tensor | None = None
+    gathered: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 class GroupedAttention(PassAttention):
@@ -204,7 +206,8 @@ class GroupedAttention(PassAttention):
             mine = query.index_select(0, self._staging[batch.pick])
         else:
             mine = query[batch.first : batch.first + count * rows]
-        keys, values = (self._held(batch, side) for side in self.cache.read(layer))
+        both = enumerate(self.cache.read(layer))
+        keys, values = (self._held(batch, number, side) for number, side in both)
         heads, key_heads = query.shape[1], keys.shape[1]
         shared = heads // key_heads
         mine = mine.unflatten(0, (count, rows)).transpose(1, 2)
@@ -221,13 +224,17 @@ class GroupedAttention(PassAttention):
             )
         return out.reshape(count, heads, rows, -1).transpose(1, 2).flatten(0, 1)
 
-    def _held(self, batch: _Batch, side: torch.Tensor) -> torch.Tensor:
+    def _held(self, batch: _Batch, number: int, side: torch.Tensor) -> torch.Tensor:
         """Keys or values [segments, heads, keys, head size] that a batch sees."""
         if batch.run is not None:
             first, last = batch.run
             return side.flatten(0, 1)[first:last].transpose(0, 1)[None]
-        pages = side.index_select(0, self._staging[batch.pages])
-        held = pages.view(batch.count, -1, *side.shape[2:])
+        pages = self._staging[batch.pages]
+        gathered = batch.gathered.get(number)
+        if gathered is None or gathered.shape[1:] != side.shape[1:]:
+            gathered = batch.gathered[number] = side.new_empty((len(pages), *side.shape[1:]))
+        torch.index_select(side, 0, pages, out=gathered)
+        held = gathered.view(batch.count, -1, *side.shape[2:])
         return held[:, batch.skipped : batch.keys].transpose(1, 2)
 
     def _mask(self, batch: _Batch, shared: int, like: torch.Tensor) -> torch.Tensor | None:

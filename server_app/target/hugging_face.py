@@ -15,12 +15,7 @@ from edge_sdk.errors import InvalidRequest, UnsupportedModel
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.vocab.tokenizer_json import read_tokenizer
 from server_app.target.attention import PASS
-from server_app.target.attention_choice import (
-    GROUPED,
-    AttentionKind,
-    attention_kinds,
-    first_that_works,
-)
+from server_app.target.attention_choice import GROUPED, AttentionKind, choose_attention
 from server_app.target.checkpoint import (
     check_weights,
     context_length,
@@ -33,6 +28,7 @@ from server_app.target.chunk_check import check_chunks
 from server_app.target.free_memory import free_bytes
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
 from server_app.target.packed_batch import PackedBatch
+from server_app.target.packed_linear import check_packable, pack_linear_layers
 from server_app.target.paged_cache import PAGE, PagedCache
 from server_app.target.pages import PagedSequence
 from server_app.target.precision import choose_precision
@@ -88,10 +84,9 @@ class HuggingFaceTarget(TargetModel):
             self._attention = kind
             check_against_stock(self, self._model)
 
-        first_that_works(attention_kinds(self._device, self._dtype), check)
-        memory = (
-            int(free_bytes(self._device) * _CACHE_SHARE) if cache_bytes is None else cache_bytes
-        )
+        choose_attention(self._device, self._dtype, check)
+        share = int(free_bytes(self._device) * _CACHE_SHARE)
+        memory = share if cache_bytes is None else cache_bytes
         self._cache.bound(memory)
         if self._cache.limit < _FIRST_LIMIT:
             raise InvalidRequest(
@@ -110,6 +105,7 @@ class HuggingFaceTarget(TargetModel):
         dtype: str = "auto",
         chat_template: str | None = None,
         cache_bytes: int | None = None,
+        pack_weights: bool = False,
         progress: Callable[[str], None] = logger.info,
     ) -> Self:
         """Load a checkpoint folder: `config.json`, safetensors weights, `tokenizer.json`.
@@ -122,6 +118,7 @@ class HuggingFaceTarget(TargetModel):
                 model's own template.
             cache_bytes: most memory for keys and values; by default a quarter of what is
                 free after loading.
+            pack_weights: lay weights out for 16-bit products on a CPU (`packed_linear`).
             progress: told, in a few words, what is being done.
 
         Raises:
@@ -135,10 +132,11 @@ class HuggingFaceTarget(TargetModel):
         windows = layer_windows(config)
         files = check_weights(folder)
         progress(f"{label}: reading the tokenizer")
-        width = int(config.get_text_config().vocab_size)
-        vocabulary = read_tokenizer(folder, width=width)
+        vocabulary = read_tokenizer(folder, width=int(config.get_text_config().vocab_size))
         prompts = PromptText(folder, name=label, chat_template=chat_template)
         precision = choose_precision(device=device, dtype=dtype)
+        if pack_weights:
+            check_packable(precision.device, precision.dtype)
         size = sum(file.stat().st_size for file in files)
         progress(
             f"{label}: loading {size / 1e6:.0f} MB of weights, {len(windows)} layers, as "
@@ -146,8 +144,11 @@ class HuggingFaceTarget(TargetModel):
             f"({precision.reason})"
         )
         model = open_model(folder, config, precision)
-        if logits_width(model) != width:
+        if logits_width(model) != len(vocabulary):
             vocabulary = read_tokenizer(folder, width=logits_width(model))
+        if pack_weights:
+            progress(f"{label}: packing weights")
+            pack_linear_layers(model)
         progress(f"{label}: checking a pass against the stock model")
         target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
         progress(

@@ -24,6 +24,7 @@ def load_target(
     chat_template: str | None = None,
     cache_bytes: int | None = None,
     cache_tokens: int | None = None,
+    pack_weights: bool = False,
     seconds_per_pass: float = 0.0,
     progress: Callable[[str], None] = logger.info,
 ) -> TargetModel:
@@ -33,8 +34,9 @@ def load_target(
         source: a Hugging Face checkpoint folder, or `toy` or `toy:SEED` for a small random
             model without weights. A folder called `toy` is reached as `./toy`.
         name: short name of the model; by default that of the folder or of the toy.
-        device, dtype, chat_template, cache_bytes, progress: see `HuggingFaceTarget.load`;
-            a toy is for the CPU in float32 and takes no notice of the others.
+        device, dtype, chat_template, cache_bytes, pack_weights, progress: see
+            `HuggingFaceTarget.load`; a toy is for the CPU in float32 and takes no
+            notice of the others.
         cache_tokens: most tokens whose keys and values are held; by default `cache_bytes` says.
         seconds_per_pass: how long a pass of a toy takes at least.
 
@@ -66,6 +68,7 @@ def load_target(
         dtype=dtype,
         chat_template=chat_template,
         cache_bytes=cache_bytes,
+        pack_weights=pack_weights,
         progress=progress,
     )
     return _limited(target, cache_tokens)

@@ -15,7 +15,7 @@ from server_app.target.attention_choice import (
     GROUPED,
     AttentionKind,
     attention_kinds,
-    first_that_works,
+    choose_attention,
 )
 from server_app.target.hugging_face import HuggingFaceTarget
 from server_app.target.model import Chunk
@@ -157,20 +157,21 @@ def test_gathered_keys_are_what_is_seen() -> None:
 
 
 def test_a_kind_that_does_not_work_gives_way_to_the_next() -> None:
-    tried: list[str] = []
+    tried: list[AttentionKind] = []
 
     def check(kind: AttentionKind) -> None:
-        tried.append(kind.name)
-        if kind is not GROUPED:
+        tried.append(kind)
+        if len(tried) < 3:
             raise UnsupportedModel("no kernel")
 
-    kinds = attention_kinds(torch.device("cuda"), torch.bfloat16)
-    assert first_that_works(kinds, check) is GROUPED
-    assert tried == [kind.name for kind in kinds]
+    gpu = torch.device("cuda")
+    assert choose_attention(gpu, torch.bfloat16, check) is GROUPED
+    assert [kind.name for kind in tried] == [k.name for k in attention_kinds(gpu, torch.bfloat16)]
+    tried.clear()
     with pytest.raises(UnsupportedModel, match="no kernel"):
-        first_that_works(kinds[:2], check)
+        choose_attention(gpu, torch.float32, check)
+    assert tried == [GROUPED]
     assert attention_kinds(CPU, torch.bfloat16) == [GROUPED]
-    assert attention_kinds(torch.device("cuda"), torch.float32) == [GROUPED]
 
 
 def test_a_kernel_that_this_device_lacks_is_a_typed_error(
@@ -178,11 +179,11 @@ def test_a_kernel_that_this_device_lacks_is_a_typed_error(
 ) -> None:
     """The whole way down from the fastest kind, on a CPU, where no such kernel exists."""
     kinds = attention_kinds(torch.device("cuda"), torch.bfloat16)
-    monkeypatch.setattr("server_app.target.hugging_face.attention_kinds", lambda *_: kinds)
+    monkeypatch.setattr("server_app.target.attention_choice.attention_kinds", lambda *_: kinds)
     target = HuggingFaceTarget.load(tiny_folder("gemma2"), device="cpu", dtype="bfloat16")
     assert target._attention is GROUPED
     assert target.cache_used == 0
-    monkeypatch.setattr("server_app.target.hugging_face.attention_kinds", lambda *_: kinds[:2])
+    monkeypatch.setattr("server_app.target.attention_choice.attention_kinds", lambda *_: kinds[:2])
     with pytest.raises(UnsupportedModel):
         HuggingFaceTarget.load(tiny_folder("llama"), device="cpu", dtype="bfloat16")
 
