@@ -259,10 +259,10 @@ class Connection:
             self._drafted = weakref.ref(text)
             yield
 
-    async def register_pair(self) -> None:
-        """Tell the server V_C, once."""
+    async def register_pair(self, session_id: str) -> None:
+        """Tell the server V_C, once; see `register`."""
         if not self._registered:
-            await register(self.transport, self.alignment)
+            await register(self.transport, self.alignment, session_id)
             self._registered = True
 
     def _check_loop(self) -> None:

@@ -84,14 +84,15 @@ async def fetch_vocabulary(
     return vocabulary
 
 
-async def register(transport: Transport, alignment: Alignment) -> None:
-    """Tell the server V_C.
+async def register(transport: Transport, alignment: Alignment, session_id: str) -> None:
+    """Tell the server V_C; of several behind one address, the one that serves the session.
 
     Raises:
         ProtocolError: the server understood another pair.
     """
     reply = await transport.register_pair(
-        RegisterPair(target_fingerprint=alignment.target_fingerprint, bitmap=alignment.bitmap)
+        RegisterPair(target_fingerprint=alignment.target_fingerprint, bitmap=alignment.bitmap),
+        session_id,
     )
     if reply.pair_id != alignment.pair_id or reply.size != len(alignment):
         raise ProtocolError("the server registered another vocabulary pair than was sent")

@@ -28,6 +28,7 @@ from edge_sdk.wire import (
 )
 
 MAX_REOPENS: Final = 8  # in a row, without an answer between them
+_REGISTRATIONS: Final = 4  # of V_C, for one opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,16 @@ class Session:
         # A fresh id, so that what is left of a lost session can never be mistaken for it.
         self.session_id = secrets.token_hex(16)
         if drafts:
-            await client.register_pair()
-        try:
-            opened = await client.transport.open(self.session_id, message)
-        except UnknownVocabulary:
-            await register(client.transport, client.alignment)
-            opened = await client.transport.open(self.session_id, message)
+            await client.register_pair(self.session_id)
+        for left in reversed(range(_REGISTRATIONS)):
+            try:
+                opened = await client.transport.open(self.session_id, message)
+                break
+            except UnknownVocabulary:
+                # Of several servers another one may serve the session by the next try.
+                if not left:
+                    raise
+                await register(client.transport, client.alignment, self.session_id)
         self.room = opened.context - opened.prompt_tokens
 
     async def reopen(
@@ -119,9 +124,9 @@ class Session:
         message = Generate(base, limit, settled)
         stream = self._client.transport.generate(self.session_id, message)
         try:
-            async for message, exchange in stream:
+            async for token, exchange in stream:
                 self._count(exchange)
-                yield message
+                yield token
         finally:
             await stream.aclose()
 

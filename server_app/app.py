@@ -79,6 +79,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
     app.state.metrics = counted
     app.state.metrics_keyring = _metrics_keyring(settings)
     app.state.byte_table = None
+    app.state.sticky = False
     app.state.model_names = ModelNames(target.name, settings.model_aliases)
     app.state.observer = observer
     counted.registry.register(HostState(app.state.host))

@@ -74,8 +74,10 @@ class Transport(ABC):
         """The compressed byte table of the target."""
 
     @abstractmethod
-    async def register_pair(self, message: RegisterPair) -> PairRegistered:
-        """Tell the server V_C."""
+    async def register_pair(
+        self, message: RegisterPair, session_id: str | None = None
+    ) -> PairRegistered:
+        """Tell the server V_C; of several behind one address, the one that serves a session."""
 
     @abstractmethod
     async def open(self, session_id: str, message: Open) -> Opened:

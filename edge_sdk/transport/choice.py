@@ -74,8 +74,10 @@ class AutoTransport(Transport):
     async def vocabulary(self, fingerprint: str) -> bytes:
         return await self._http.vocabulary(fingerprint)
 
-    async def register_pair(self, message: RegisterPair) -> PairRegistered:
-        return await self._http.register_pair(message)
+    async def register_pair(
+        self, message: RegisterPair, session_id: str | None = None
+    ) -> PairRegistered:
+        return await self._http.register_pair(message, session_id)
 
     async def open(self, session_id: str, message: Open) -> Opened:
         # A text of the server alone is one long reply, which is as good over HTTP.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Mapping
 from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -35,9 +36,15 @@ class _Connect(connect):
 
 
 async def dial(
-    base_url: str, path: str, *, keys: KeySource, tls: ssl.SSLContext, seconds: float
+    base_url: str,
+    path: str,
+    *,
+    keys: KeySource,
+    tls: ssl.SSLContext,
+    seconds: float,
+    headers: Mapping[str, str] | None = None,
 ) -> ClientConnection:
-    """A WebSocket to `path` that speaks this protocol's frames.
+    """A WebSocket to `path` that speaks this protocol's frames; `headers` go with the upgrade.
 
     Raises:
         ConnectionFailed, TimedOut: no connection within `seconds`.
@@ -45,7 +52,7 @@ async def dial(
         CosdError: the server's own refusal.
     """
     url = "ws" + base_url.removeprefix("http") + path
-    headers = await keys.headers()
+    headers = {**(headers or {}), **await keys.headers()}
     try:
         connection = await _Connect(
             url,

@@ -37,6 +37,7 @@ from edge_sdk.wire.frames import Up
 # The server keeps idle connections for 75 s by default; leaving first avoids the race of a
 # request against its close.
 IDLE_SECONDS: Final = 60.0
+SESSION_HEADER: Final = "x-session-id"
 _MSGPACK: Final = {"content-type": "application/msgpack"}
 _MAX_ERROR: Final = 64 * 1024
 _MAX_FRAME: Final = 64 * 1024
@@ -87,6 +88,7 @@ class HttpTransport(Transport):
         )
         self.meter = LinkMeter()
         self.closed = False
+        self._sticky = False
 
     @property
     def tries(self) -> Tries:
@@ -111,6 +113,7 @@ class HttpTransport(Transport):
             raise ProtocolError(
                 f"{self.base_url}/v1/models is no cosd server: its reply is not JSON"
             )
+        self._sticky = card.get("sticky") is True
         return card
 
     async def vocabulary(self, fingerprint: str) -> bytes:
@@ -118,17 +121,25 @@ class HttpTransport(Transport):
         data, _ = await self._request("GET", path, b"", limit=limits.MAX_TABLE_BODY)
         return data
 
-    async def register_pair(self, message: RegisterPair) -> PairRegistered:
-        data, _ = await self._request("PUT", "/v1/pairs", encode(message), limit=MAX_SMALL_REPLY)
+    async def register_pair(
+        self, message: RegisterPair, session_id: str | None = None
+    ) -> PairRegistered:
+        body = encode(message)
+        data, _ = await self._request(
+            "PUT", "/v1/pairs", body, limit=MAX_SMALL_REPLY, session_id=session_id
+        )
         return decoded(PairRegistered, data, MAX_SMALL_REPLY)
 
     async def open(self, session_id: str, message: Open) -> Opened:
         path = f"/v1/sessions/{session_id}"
-        data, _ = await self._request("PUT", path, encode(message), limit=MAX_SMALL_REPLY)
+        data, _ = await self._request(
+            "PUT", path, encode(message), limit=MAX_SMALL_REPLY, session_id=session_id
+        )
         return decoded(Opened, data, MAX_SMALL_REPLY)
 
     async def close_session(self, session_id: str) -> None:
-        await self._request("DELETE", f"/v1/sessions/{session_id}", b"", limit=_MAX_ERROR)
+        path = f"/v1/sessions/{session_id}"
+        await self._request("DELETE", path, b"", limit=_MAX_ERROR, session_id=session_id)
 
     async def generate(
         self, session_id: str, message: Generate
@@ -136,7 +147,7 @@ class HttpTransport(Transport):
         path = f"/v1/sessions/{session_id}/generate"
 
         async def begun() -> httpx.Response:
-            request = await self._build("POST", path, encode(message))
+            request = await self._build("POST", path, encode(message), session_id)
             return await self._client.send(request, stream=True)
 
         try:
@@ -174,23 +185,25 @@ class HttpTransport(Transport):
     ) -> tuple[bytes, Exchange]:
         path = f"/v1/sessions/{session_id}/{kind.name.lower()}"
         return await self._tries.in_time(
-            wait, self._send("POST", path, body, limit), asked=self._asked_for(path)
+            wait, self._send("POST", path, body, limit, session_id), asked=self._asked_for(path)
         )
 
     async def _request(
-        self, method: str, path: str, body: bytes, *, limit: int
+        self, method: str, path: str, body: bytes, *, limit: int, session_id: str | None = None
     ) -> tuple[bytes, Exchange]:
         return await self._tries.until_done(
             lambda: self._tries.in_time(
-                "setup", self._send(method, path, body, limit), asked=self._asked_for(path)
+                "setup",
+                self._send(method, path, body, limit, session_id),
+                asked=self._asked_for(path),
             ),
             wait="setup",
         )
 
     async def _send(
-        self, method: str, path: str, body: bytes, limit: int
+        self, method: str, path: str, body: bytes, limit: int, session_id: str | None
     ) -> tuple[bytes, Exchange]:
-        request = await self._build(method, path, body)
+        request = await self._build(method, path, body, session_id)
         begin = time.perf_counter()
         try:
             response = await self._client.send(request, stream=True)
@@ -213,7 +226,13 @@ class HttpTransport(Transport):
         self.meter.note(spent, exchange.up_bytes + exchange.down_bytes)
         return data, exchange
 
-    async def _build(self, method: str, path: str, body: bytes) -> httpx.Request:
+    def headers_of(self, session_id: str | None) -> dict[str, str]:
+        """What a server that is several sends a session's requests to the same one by."""
+        return {SESSION_HEADER: session_id} if self._sticky and session_id is not None else {}
+
+    async def _build(
+        self, method: str, path: str, body: bytes, session_id: str | None
+    ) -> httpx.Request:
         self.check_open()
         if self._client.is_closed:
             raise InvalidRequest(
@@ -222,6 +241,7 @@ class HttpTransport(Transport):
             )
         # A body that grows when it is unpacked would not be bounded by its limit.
         headers = {"accept-encoding": "identity"} | await self.keys.headers()
+        headers |= self.headers_of(session_id)
         return self._client.build_request(
             method,
             self.base_url + path,

@@ -42,7 +42,8 @@ class ListedModel(BaseModel):
 
 
 class ServerCard(BaseModel):
-    """What a client asks first. `object` and `data` are for OpenAI's clients."""
+    """What a client asks first. `object` and `data` are for OpenAI's clients; `sticky` asks for
+    the header `x-session-id` with every request of a session."""
 
     protocol: int
     methods: list[str]
@@ -52,6 +53,7 @@ class ServerCard(BaseModel):
     object: Literal["list"] = "list"
     data: list[ListedModel]
     transports: list[str]
+    sticky: bool
 
 
 @router.get("/v1/models", summary="The target, the methods and the limits")
@@ -77,6 +79,7 @@ async def models(owner: Owner, request: Request) -> ServerCard:
         models=[card],
         data=[ListedModel(id=name, created=names.created) for name in names],
         transports=["http", "websocket"],
+        sticky=request.app.state.sticky,
     )
 
 

@@ -21,6 +21,7 @@ from edge_sdk.errors import (
     ProtocolError,
     RateLimited,
     ServerFault,
+    ServerUnavailable,
     TransportError,
     error_for_code,
 )
@@ -115,8 +116,6 @@ def verdict(**changes: Any) -> Change:
         (lambda body: httpx.Response(200, content=b"", headers={"content-encoding": "x"}), "compr"),
         (lambda body: httpx.Response(302, headers={"location": "http://x/"}), "answered 302"),
         (lambda body: httpx.Response(404, content=b"nginx"), "answered 404"),
-        (lambda body: httpx.Response(500, content=b"[" * 100_000), "answered 500"),
-        (lambda body: httpx.Response(502, content=b'{"error": 1}'), "answered 502"),
         (lambda body: httpx.Response(400, content=b'{"error": {"code": 1}}'), "answered 400"),
     ],
 )
@@ -131,6 +130,31 @@ async def test_impossible_verdicts(server: Serving, change: Change, say: str) ->
     assert ids == greedy_ids(server.target, PROMPT, len(ids))
     assert stream.text
     assert stream.finish is None
+
+
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [(500, b"[" * 100_000), (500, b"Internal Server Error"), (502, b'{"error": 1}'), (429, b"")],
+)
+async def test_what_only_a_proxy_says_is_asked_again(
+    server: Serving, status: int, content: bytes
+) -> None:
+    said = iter([httpx.Response(status, content=content)])
+    async with altered(server, "/verify", lambda body: next(said, body)) as client:
+        stream = client.generate(PROMPT, method="greedy", max_tokens=60, gamma=3)
+        async for _ in stream:
+            pass
+    assert len(stream.tokens) == 60
+    assert stream.stats.retries == 1
+
+
+async def test_a_proxy_whose_server_stays_away_is_named(server: Serving) -> None:
+    away = httpx.Response(502, content=b"<html>bad gateway</html>")
+    async with altered(server, "/verify", lambda body: away) as client:
+        stream = client.generate(PROMPT, method="greedy", max_tokens=60, gamma=3)
+        with pytest.raises(ServerUnavailable, match=r"answered 502 .* a proxy answers so"):
+            async for _ in stream:
+                pass
 
 
 async def read(stream: Stream) -> None:
