@@ -18,6 +18,7 @@ from edge_sdk.vocab.tokenizer_json import TOKENIZER_NAME, read_tokenizer
 from export.backend_registry import AUTO, DEFAULT_BACKEND, make_graph
 from export.chat_format import read_chat_format
 from export.checkpoint import Checkpoint
+from export.compact_json import copy_compact
 from export.home import require_space
 from export.memory import require_memory
 from export.onnx_graph import data_files, normalised, read_graph
@@ -94,7 +95,7 @@ def build_draft(
     with progress.stage("measure the chat format"):
         chat = read_chat_format(checkpoint.folder)
     maker = _weights(source, folder, options, context, pair, key, stages, progress)
-    shutil.copyfile(checkpoint.folder / TOKENIZER_NAME, folder / TOKENIZER_NAME)
+    copy_compact(checkpoint.folder / TOKENIZER_NAME, folder / TOKENIZER_NAME)
     with progress.stage("write the manifest"):
         manifest = Manifest(
             name=name,
