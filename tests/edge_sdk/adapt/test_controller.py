@@ -22,7 +22,8 @@ FAST = World(round_trip=0.02, up_rate=10e6, down_rate=10e6, draft=0.005, verify=
 FAR = replace(FAST, round_trip=0.4)
 
 # Round trip, rate, draft, target, acceptance: the corners of the grid of `bench.adapt`, ties
-# between speculation and plain decoding, and the worst cells of its full run.
+# between speculation and plain decoding. Six cells of its 960 are known to be beyond the bound
+# (docs/adapt.md): there the two ways are close and one text is too short to tell them apart.
 CELLS = [
     (0.001, 0.1e6, 0.002, 0.025, 0.95),
     (0.001, 300e6, 0.002, 0.06, 0.95),
