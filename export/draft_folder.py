@@ -244,7 +244,8 @@ def _require_resources(source: SourceFolder, options: ExportOptions, stages: Sta
         disk += 1.0
     folder = max(options.bits, 8) / 32 * 1.15
     what = f"the export of {source.name}"
-    require_space(stages.folder, int((disk + folder) * checkpoint.fp32_bytes), what)
+    needed = int((disk + folder) * checkpoint.fp32_bytes)
+    require_space(stages.folder, needed, what, instead="export to a folder on another disk")
     require_memory(int(memory * checkpoint.fp32_bytes), what)
 
 

@@ -113,8 +113,20 @@ def prepared_folder(
     return final
 
 
-def require_space(folder: Path, needed: int, what: str) -> None:
+def require_space(
+    folder: Path,
+    needed: int,
+    what: str,
+    *,
+    instead: str = f"set {HOME_VARIABLE} to a folder on another disk",
+) -> None:
     """Check that `needed` bytes are free where `folder` is, or is to be.
+
+    Args:
+        folder: where `what` is going to be written.
+        needed: bytes.
+        what: the work, for the message.
+        instead: what else a person can do.
 
     Raises:
         OutOfSpace: fewer are free.
@@ -126,7 +138,7 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise OutOfSpace(
             f"{what} needs {needed / 1e6:,.0f} MB in {folder}, only {free / 1e6:,.0f} MB are free; "
-            f"free some space or set {HOME_VARIABLE} to a folder on another disk"
+            f"free some space or {instead}"
         )
 
 

@@ -99,7 +99,7 @@ def test_interrupted_before_anything_was_finished(
     ("attribute", "value", "error", "message"),
     [
         ("available_memory", lambda: 400_000_000, PreparationError, r"GB of memory, only 0\.4 GB"),
-        ("disk", 1000, OutOfSpace, r"needs \d+ MB in .*draft\.work.* free"),
+        ("disk", 1000, OutOfSpace, r"needs \d+ MB in .*draft\.work.* another disk"),
     ],
 )
 def test_too_little_is_said_before_the_work_starts(
