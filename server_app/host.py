@@ -10,25 +10,19 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_sdk.decoding.coins import Coins, PrfCoins, Side
-from edge_sdk.decoding.noise import token_keys
+from edge_sdk.decoding.coins import Coins
 from edge_sdk.errors import (
     CosdError,
-    InvalidRequest,
     SequenceConflict,
     ServerFault,
     ServerUnavailable,
     SessionLost,
 )
-from edge_sdk.sampling import Sampling
-from edge_sdk.vocab.alignment import pair_id, target_ids_from_bitmap
 from edge_sdk.wire import (
-    PROTOCOL_VERSION,
     Ask,
     Extend,
     Generate,
     Generated,
-    Generation,
     Open,
     Opened,
     PairRegistered,
@@ -39,17 +33,14 @@ from edge_sdk.wire import (
     encode,
 )
 from edge_sdk.wire.limits import MAX_LAWS_BODY, MAX_ROUND_BODY
-from server_app.engine.admission import check_tokens
 from server_app.engine.engine import NEW_TEXTS, Engine
 from server_app.engine.ledger import Ledger
-from server_app.engine.session import Session
-from server_app.engine.store import Held, PairStore, SessionStore
+from server_app.engine.store import Held, SessionStore
 from server_app.engine.work import Prefill, VerifyWork
-from server_app.methods.base import Pair, ServerHalf
-from server_app.methods.noise import SharedNoise
-from server_app.methods.registry import SERVER_HALVES, server_half
+from server_app.methods.registry import SERVER_HALVES
 from server_app.numbered import NumberedRequests
-from server_app.prompt_ids import prompt_ids, too_long
+from server_app.opening import Opening
+from server_app.pairs import PairStore
 from server_app.quotas import KeyLimits, Quotas
 from server_app.token_stream import TokenStream
 
@@ -94,18 +85,17 @@ class Host:
         coins: Callable[[int], Coins] | None = None,
     ) -> None:
         limits = limits or HostLimits()
-        self._coins = coins or _prf_coins
         self.engine = engine
         self.target = engine.target
         self.draining = False
         self.closing = False
         self.quotas = Quotas(limits.key)
         self._sessions = SessionStore(limit=limits.sessions, ttl=limits.session_ttl)
-        self._pairs = PairStore(limit=limits.pairs)
-        self._noise = SharedNoise(token_keys(self.target.vocabulary))
+        self._pairs = PairStore(self.target.vocabulary, limit=limits.pairs)
+        self._opening = Opening(self.target, coins=coins)
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbered = NumberedRequests(
-            engine, run=self._run, still_here=self._still_here, half=self._half
+            engine, run=self._run, still_here=self._still_here, half=self._opening.half
         )
         self.methods = tuple(SERVER_HALVES)
 
@@ -130,15 +120,7 @@ class Host:
             ServerUnavailable: the cache is too small for them.
         """
         for prompt in prompts:
-            ids = await prompt_ids(prompt, self.target)
-            generation = Generation("autoregressive", Sampling(), max_tokens=1, seed=0)
-            # One token more, since the last one of a prompt is not computed in advance.
-            session = Session(
-                prompt_ids=[*ids, ids[-1]],
-                generation=generation,
-                half=self._half(generation),
-                pair=None,
-            )
+            session = await self._opening.declared(prompt)
             await self.engine.run(Prefill(session))
             await self.engine.pin(session)
 
@@ -148,17 +130,7 @@ class Host:
         Raises:
             InvalidRequest: it is for another vocabulary, or the bitmap does not fit.
         """
-        vocabulary = self.target.vocabulary
-        if message.target_fingerprint != vocabulary.fingerprint:
-            raise InvalidRequest(
-                f"the pair is for target vocabulary {message.target_fingerprint[:12]!r}..., but "
-                f"this server's is {vocabulary.fingerprint[:12]}...; fetch its byte table again",
-                field="target_fingerprint",
-            )
-        ids = target_ids_from_bitmap(message.bitmap, vocabulary)
-        name = pair_id(vocabulary.fingerprint, message.bitmap)
-        self._pairs.add(Pair(name, ids))
-        return PairRegistered(pair_id=name, size=len(ids))
+        return self._pairs.register(message)
 
     async def open(self, owner: str, session_id: str, message: Open, body: bytes) -> bytes:
         """Begin a session, or take up a lost one.
@@ -177,13 +149,8 @@ class Host:
         if self.draining:
             raise ServerUnavailable("the server is going down; try again shortly", retry_after=1.0)
         self.quotas.request(owner, time.monotonic())
-        if message.protocol != PROTOCOL_VERSION:
-            raise InvalidRequest(
-                f"protocol {message.protocol} is not spoken here; this server speaks "
-                f"{PROTOCOL_VERSION}",
-                field="protocol",
-            )
-        session = await self._session(owner, message)
+        pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
+        session = await self._opening.session(owner, message, pair)
         # Another request for the same id may have come while the prompt was read.
         if (reply := self._opened_before(owner, session_id, digest)) is not None:
             return reply
@@ -276,31 +243,6 @@ class Host:
         for held in self._sessions.expire():
             self._evicted(held, "ttl")
 
-    async def _session(self, owner: str, message: Open) -> Session:
-        pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
-        half = self._half(message.generation)
-        check_tokens(message.generated, self.target, "generated")
-        ids = await prompt_ids(message.prompt, self.target)
-        if message.state is not None:
-            half.resume(message.state)
-        session = Session(
-            prompt_ids=ids,
-            generation=message.generation,
-            half=half,
-            pair=pair,
-            generated=message.generated,
-            owner=owner,
-        )
-        if session.length > self.target.context:
-            raise too_long(session.length, self.target, "generated")
-        if len(message.generated) >= message.generation.max_tokens:
-            raise InvalidRequest(
-                f"generated has {len(message.generated)} tokens, which is all that max_tokens "
-                f"{message.generation.max_tokens} allows; the text is complete",
-                field="generated",
-            )
-        return session
-
     def _room_for(self, owner: str) -> None:
         """Raises:
         RateLimited: the key has all the sessions that it may have, and none is idle.
@@ -320,9 +262,6 @@ class Host:
         if held.open_digest != digest:
             raise SequenceConflict("the session id is in use; choose another")
         return held.reply
-
-    def _half(self, generation: Generation) -> ServerHalf:
-        return server_half(generation, self._noise, self._coins(generation.seed))
 
     def _held(self, owner: str, session_id: str) -> Held:
         """Raises:
@@ -381,7 +320,3 @@ class Host:
     def _release(self, held: Held) -> None:
         held.gone = True
         self.engine.close(held.session)
-
-
-def _prf_coins(seed: int) -> Coins:
-    return PrfCoins(seed=seed, side=Side.SERVER)

@@ -92,7 +92,7 @@ class Ledger:
             self._look_again()
         task = asyncio.create_task(self._carry_out(sequence, entry, carry_out))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return await entry.answer()
 
     async def _carry_out(
@@ -122,6 +122,11 @@ class Ledger:
         ):
             self._kept_bytes -= len(self._entries.pop(first).reply.result())
         self._look_again()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # What it raised was told to whoever waits for the reply.
+        _ = task.cancelled() or task.exception()
 
     def _look_again(self) -> None:
         """Wake those who wait for their turn."""

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from edge_sdk.errors import ServerUnavailable, SessionLost, UnknownVocabulary
+from edge_sdk.errors import ServerUnavailable, SessionLost
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
-from server_app.methods.base import Pair
 
 
 @dataclass(slots=True)
@@ -137,28 +136,3 @@ class SessionStore:
             if held.busy == 0 and (over or now - held.used >= self._ttl):
                 gone.append(self._held.pop(key))
         return gone
-
-
-class PairStore:
-    """Registered V_C by content, so that clients of one model pair share it; the least
-    recently used go when there are too many."""
-
-    def __init__(self, *, limit: int) -> None:
-        self._limit = limit
-        self._pairs: OrderedDict[str, Pair] = OrderedDict()
-
-    def add(self, pair: Pair) -> None:
-        self._pairs[pair.pair_id] = pair
-        self._pairs.move_to_end(pair.pair_id)
-        while len(self._pairs) > self._limit:
-            self._pairs.popitem(last=False)
-
-    def get(self, pair_id: str) -> Pair:
-        """Raises:
-        UnknownVocabulary: not registered here.
-        """
-        pair = self._pairs.get(pair_id)
-        if pair is None:
-            raise UnknownVocabulary("this vocabulary pair is not registered here; register it")
-        self._pairs.move_to_end(pair_id)
-        return pair
