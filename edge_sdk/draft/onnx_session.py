@@ -41,13 +41,17 @@ def default_threads() -> int:
     return max(1, min(len(cores), MAX_DEFAULT_THREADS))
 
 
-def open_session(graph: Path, *, threads: int, spin: bool) -> onnxruntime.InferenceSession:
+def open_session(
+    graph: Path, *, threads: int, spin: bool, profile: Path | None = None
+) -> onnxruntime.InferenceSession:
     """Load a graph by its path; external weights are mapped from their file.
 
     Args:
         graph: the graph file.
         threads: threads of one pass.
         spin: whether idle threads wait busily **inside** a pass; never between passes.
+        profile: beginning of the name of a file that onnxruntime writes the time of every
+            operator to; the session's `end_profiling` ends it.
 
     Raises:
         InvalidRequest: threads below 1 or above 256.
@@ -63,6 +67,9 @@ def open_session(graph: Path, *, threads: int, spin: bool) -> onnxruntime.Infere
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     except _FAILURES as error:
