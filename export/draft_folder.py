@@ -30,7 +30,7 @@ from export.supported import check_supported, fused_architectures
 from export.target_vocabulary import TargetVocabulary, aligned
 
 GRAPH_NAME = "model.onnx"
-EXPORT = "3"  # raised when the same source gives another folder
+EXPORT = "4"  # raised when the same source gives another folder
 ONNX_SOURCE = "onnx"  # the manifest's `backend` for a graph that was there already
 _TRACER = "optimum-onnx"
 _MAKERS = ("torch", "transformers", _TRACER, "onnx", "onnxruntime")

@@ -65,7 +65,10 @@ _EIGHT = Rounding(8, (128, 64, 32))
 #   0.099  the same with narrowing layers in 8 bits
 #   0.150  below: a head in 4 bits adds 0.04 (0.08 if all errors counted alike), 64 weights a
 #          scale in widening layers 0.02; both make the folder smaller and a step faster
-# 8 bits need no small blocks: 64 and 128 weights a scale come out as 32 do.
+# 8 bits need no small blocks: 64 and 128 weights a scale come out as 32 do. The overlap
+# sum min(p, q) with Gemma 3 270M at temperature 0.7 is 0.588 in fp32 and 0.571 as below (432
+# positions, standard error of the difference 0.008). With activations in fp32 (accuracy level 0)
+# a step takes more than ten times as long.
 RECIPES = {
     4: Recipe(
         head=Rounding(4, (32,)),
