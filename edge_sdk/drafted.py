@@ -18,6 +18,7 @@ from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.errors import InvalidRequest, SessionLost
 from edge_sdk.flight import Flight
 from edge_sdk.learning import confidences, learn
+from edge_sdk.meter import Meter
 from edge_sdk.rounds import Rounds
 from edge_sdk.server_alone import stretch_alone
 from edge_sdk.session import MAX_REOPENS, Request, Session
@@ -71,6 +72,7 @@ class DraftedText:
         )
         self._flight = Flight(session, self._rounds)
         self._control = request.control
+        self._meter = Meter(stats, request.on_round)
         stats.common_vocabulary = len(alignment)
 
     async def tokens(self) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
@@ -79,12 +81,12 @@ class DraftedText:
         await self._session.open()
         self._rounds.room = self._session.room
         await self._in_thread(self._begin_draft)
-        start = time.perf_counter()
-        self.stats.open_seconds = start - begin
+        self.stats.open_seconds = time.perf_counter() - begin
+        self._meter.begin()
         try:
             async with contextlib.aclosing(self._outcomes()) as outcomes:
                 async for outcome in outcomes:
-                    self.stats.seconds = time.perf_counter() - start
+                    self._meter.mark()
                     yield outcome.tokens, outcome.finish
         finally:
             await self._flight.clear()
@@ -98,7 +100,7 @@ class DraftedText:
             if rounds.may_follow and rounds.left > 0:
                 plan = self._plan()
                 if not plan.speculate and not len(flight):
-                    async for outcome in self._stretch(plan.tokens):
+                    async for outcome in self._stretch(plan):
                         yield outcome
                     continue
                 if plan.speculate and rounds.live < plan.window:
@@ -110,17 +112,21 @@ class DraftedText:
                     elif self._cancelled.is_set() or not len(flight):
                         self._check_open()
                         return
+            waiting = time.perf_counter()
             answered = await flight.oldest()
+            self._meter.verdict(waiting, answered)
             begin = time.perf_counter()
             outcome = rounds.receive(answered.verdict)
             self.stats.round_seconds += answered.seconds
             self._count(outcome)
+            self._meter.judged(answered, outcome)
             learn(self._control, answered, outcome, time.perf_counter() - begin)
             while outcome.asking:
                 if outcome.tokens:
                     yield outcome
                 outcome = await self._more()
             self._lost_asking = 0
+            self._meter.settled(outcome)
             if not outcome.stale:
                 yield outcome
 
@@ -130,7 +136,7 @@ class DraftedText:
             return Plan(speculate=False, tokens=remaining)
         return self._control.plan(remaining=remaining)
 
-    async def _stretch(self, count: int) -> AsyncGenerator[Outcome, None]:
+    async def _stretch(self, plan: Plan) -> AsyncGenerator[Outcome, None]:
         """Let the server decode so many tokens alone."""
         rounds = self._rounds
         stream = stretch_alone(
@@ -138,14 +144,17 @@ class DraftedText:
             self._session,
             lambda: rounds.generated,
             most=self._request.generation.max_tokens,
-            limit=max(1, min(count, rounds.left)),
+            limit=max(1, min(plan.tokens, rounds.left)),
             settled=rounds.unsent,
             next_sequence=rounds.next_sequence,
             state=rounds.state,
         )
         begin = time.perf_counter()
         first = tokens = 0.0
-        async with contextlib.aclosing(stream) as ids:
+        metered = self._meter.stretch(
+            stream, plan, round_trip=self._client.transport.link.round_trip
+        )
+        async with contextlib.aclosing(metered) as ids:
             async for token, finish in ids:
                 tokens += 1
                 first = first or time.perf_counter() - begin
@@ -192,8 +201,7 @@ class DraftedText:
         finally:
             if refusal is not None:
                 refusal.cancel()
-        seconds = time.perf_counter() - begin
-        self.stats.draft_seconds += seconds
+        seconds = self._meter.drafted(begin, block, plan)
         if block is not None:
             self.stats.drafted += len(block.drafted)
             control.drafted(seconds=seconds, tokens=len(block.drafted))
@@ -204,7 +212,7 @@ class DraftedText:
             return None
         begin = time.perf_counter()
         outcome = await self._in_thread(self._rounds.keep_sure)
-        self.stats.draft_seconds += time.perf_counter() - begin
+        self._meter.drafted(begin)
         self.stats.drafted += outcome is not None
         return outcome
 
@@ -214,7 +222,7 @@ class DraftedText:
         ask = rounds.ask()
         begin = time.perf_counter()
         try:
-            answer = await self._session.ask(ask)
+            answer, exchange = await self._session.ask(ask)
         except SessionLost:
             self._lost_asking += 1
             if self._lost_asking > MAX_REOPENS:
@@ -229,6 +237,7 @@ class DraftedText:
             return outcome
         self.stats.asks += 1
         self.stats.round_seconds += time.perf_counter() - begin
+        self._meter.asked(begin, exchange)
         return rounds.answer(answer)
 
     def _count(self, outcome: Outcome) -> None:

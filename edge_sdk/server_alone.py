@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+from edge_sdk.adapt import Plan
 from edge_sdk.connection import Connection
 from edge_sdk.errors import (
     ConnectionFailed,
@@ -18,6 +19,7 @@ from edge_sdk.errors import (
     TimedOut,
     error_for_code,
 )
+from edge_sdk.meter import Meter
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.tokens import Origin, Token
@@ -37,14 +39,19 @@ async def server_alone(
     generated: list[int] = []
     begin = time.perf_counter()
     await session.open()
-    start = time.perf_counter()
-    stats.open_seconds = start - begin
-    stream = stretch_alone(client, session, lambda: generated, most=request.generation.max_tokens)
+    stats.open_seconds = time.perf_counter() - begin
+    meter = Meter(stats, request.on_round)
+    most = request.generation.max_tokens
+    stream = meter.stretch(
+        stretch_alone(client, session, lambda: generated, most=most),
+        Plan(speculate=False, tokens=most),
+        round_trip=client.transport.link.round_trip,
+    )
     async with contextlib.aclosing(stream) as messages:
         async for token_id, finish in messages:
             generated.append(token_id)
             stats.target_calls += 1
-            stats.seconds = time.perf_counter() - start
+            meter.mark()
             yield (Token(token_id, pieces[token_id], Origin.SERVER),), finish
 
 

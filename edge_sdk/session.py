@@ -12,6 +12,7 @@ from edge_sdk.control import Control
 from edge_sdk.decoding.method import Method
 from edge_sdk.errors import UnknownVocabulary
 from edge_sdk.peer import register
+from edge_sdk.round import OnRound
 from edge_sdk.stats import Stats
 from edge_sdk.transport import Exchange
 from edge_sdk.wire import (
@@ -38,6 +39,7 @@ class Request:
     Attributes:
         control: decides how it is drafted.
         adaptive: the control is the client's own, which learns.
+        on_round: told every round as it ends.
     """
 
     prompt: Prompt
@@ -46,6 +48,7 @@ class Request:
     control: Control
     stop: Sequence[str]
     adaptive: bool = False
+    on_round: OnRound | None = None
 
 
 class Session:
@@ -112,10 +115,10 @@ class Session:
         self._count(exchange)
         return verdict, exchange
 
-    async def ask(self, message: Ask) -> Answer:
+    async def ask(self, message: Ask) -> tuple[Answer, Exchange]:
         answer, exchange = await self._client.transport.ask(self.session_id, message)
         self._count(exchange)
-        return answer
+        return answer, exchange
 
     async def generate(
         self, base: int, limit: int | None = None, settled: int | None = None

@@ -12,6 +12,8 @@ class Stats:
 
     Attributes:
         method: name of the decoding method.
+        prompt_tokens: target tokens of the prompt.
+        reused_tokens: of these, how many the server had from the turn before; a conversation's.
         tokens: target tokens emitted.
         rounds: verifies answered, stale ones included.
         asks: further trips to settle a rejected position.
@@ -21,10 +23,13 @@ class Stats:
         target_calls: forward passes of the target after the prefill.
         up_bytes, down_bytes: bodies of round messages.
         wire_up_bytes, wire_down_bytes: the same with HTTP or WebSocket framing.
-        draft_seconds: in the draft model and its sampling.
         round_seconds: from sending a block to its verdict.
         server_seconds: of these, what the server reports to have spent.
-        seconds: from the first round to the end.
+        seconds: from the first round to the end; drafting, waiting and `overhead_seconds`
+            are parts of it that do not overlap.
+        draft_seconds: in the draft model and its sampling.
+        link_seconds: waiting for a reply on its way there or back, failed tries included.
+        verify_seconds: waiting for the server to verify, or to decode alone.
         open_seconds: opening the session, draft prompt included.
         common_vocabulary: |V_C|, 0 without a draft.
         target_nll: summed -ln p of `nll_tokens` tokens, where the method reports it.
@@ -34,6 +39,8 @@ class Stats:
     """
 
     method: str = ""
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
     tokens: int = 0
     rounds: int = 0
     asks: int = 0
@@ -45,10 +52,12 @@ class Stats:
     down_bytes: int = 0
     wire_up_bytes: int = 0
     wire_down_bytes: int = 0
-    draft_seconds: float = 0.0
     round_seconds: float = 0.0
     server_seconds: float = 0.0
     seconds: float = 0.0
+    draft_seconds: float = 0.0
+    link_seconds: float = 0.0
+    verify_seconds: float = 0.0
     open_seconds: float = 0.0
     common_vocabulary: int = 0
     target_nll: float = 0.0
@@ -70,6 +79,11 @@ class Stats:
     def mean_target_nll(self) -> float:
         """Target's -ln p a token in nats; only methods that report it (`consultant`)."""
         return self.target_nll / self.nll_tokens if self.nll_tokens else 0.0
+
+    @property
+    def overhead_seconds(self) -> float:
+        """What is left of `seconds`: the SDK's own work, and the reader's at the pieces."""
+        return self.seconds - self.draft_seconds - self.link_seconds - self.verify_seconds
 
     @property
     def tokens_per_second(self) -> float:
@@ -104,6 +118,7 @@ class Stats:
             "acceptance",
             "target_calls_per_token",
             "mean_target_nll",
+            "overhead_seconds",
             "tokens_per_second",
             "up_bits_per_token",
             "down_bits_per_token",
