@@ -10,6 +10,13 @@ import torch
 _MEMORY_FACTS = Path("/proc/meminfo")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no more memory. On a CPU torch has no error of its own for that."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
 def free_bytes(device: torch.device) -> int:
     """Bytes of memory that can be taken without pushing anything out. Page cache counts as
     free; where the system does not tell, half of its memory does."""

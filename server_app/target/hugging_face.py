@@ -25,7 +25,7 @@ from server_app.target.checkpoint import (
     read_config,
 )
 from server_app.target.chunk_check import check_chunks
-from server_app.target.free_memory import free_bytes
+from server_app.target.free_memory import free_bytes, is_out_of_memory
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
 from server_app.target.packed_batch import PackedBatch
 from server_app.target.packed_linear import check_packable, pack_linear_layers
@@ -45,10 +45,9 @@ _CACHE_SHARE = 0.25  # of the memory that is free after loading
 class HuggingFaceTarget(TargetModel):
     """A stock causal language model over a paged cache.
 
-    Several sequences share a pass: their new tokens are packed into one row of the batch
-    with explicit positions, and the output layer runs only for the rows that are asked for.
-    Logits come in the model's dtype, as inference tensors: write to them under
-    `torch.inference_mode()` or copy them first.
+    Several sequences share a pass: their new tokens are packed into one row of the batch with
+    explicit positions, and the output layer runs only for the rows that are asked for. Logits
+    are inference tensors: write to them under `torch.inference_mode()` or copy them first.
 
     Args:
         model: opened with `checkpoint.open_model`.
@@ -212,10 +211,10 @@ class HuggingFaceTarget(TargetModel):
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
-        """Append every chunk and compute in one pass. An error leaves every sequence as it was.
+        """See `TargetModel.forward`.
 
         Raises:
-            PoolFull: no room for the new tokens; release a sequence and try again.
+            PoolFull: no room for the new tokens.
             PromptTooLong: a sequence would outgrow the context.
             InvalidRequest: a chunk is empty, an id is out of range, more rows than tokens,
                 a sequence twice in a pass, or one that is not this model's or was released.
@@ -225,22 +224,22 @@ class HuggingFaceTarget(TargetModel):
             return []
         ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
         try:
-            self._cache.reserve(ends)
+            self._cache.reserve(ends, self._device)
             logits = self._run(chunks, sequences)
         except BaseException as error:
             for sequence in sequences:
                 self._cache.settle(sequence, sequence.length)
-            if isinstance(error, torch.OutOfMemoryError):
+            if is_out_of_memory(error):
+                count = sum(len(chunk.token_ids) for chunk in chunks)
                 raise PoolFull(
-                    f"{self._name} ran out of device memory on a pass of "
-                    f"{sum(len(c.token_ids) for c in chunks)} tokens; close a session or lower "
-                    "the cache size",
+                    f"{self._name} ran out of device memory on a pass of {count} tokens; close a "
+                    "session or lower the cache size",
                     retry_after=1.0,
                 ) from error
             raise
         for sequence, end in ends.items():
             self._cache.settle(sequence, end)
-        return list(torch.split(logits, [chunk.rows for chunk in chunks]))
+        return list(logits.split([chunk.rows for chunk in chunks]))
 
     def rollback(self, sequence: TargetSequence, length: int) -> None:
         """See `TargetModel.rollback`.

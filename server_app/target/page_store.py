@@ -59,17 +59,18 @@ class PageStore:
                 side[first : first + len(moved)] = side[list(moved)]
         self.resize(len(kept))
 
-    def prepare(self, work: Reservation) -> None:
+    def prepare(self, work: Reservation, fresh: torch.Tensor) -> None:
         """Clear fresh pages and copy into them.
+
+        Args:
+            fresh: `work.fresh` on the device.
 
         Attention may read past the end of a text, where it gives no weight; but no weight
         times NaN is NaN, and a text that went wrong must not spoil the next one.
         """
-        sides = self._sides()
-        if not work.fresh or not sides:
+        if not work.fresh:
             return
-        fresh = torch.tensor(work.fresh, device=sides[0].device)
-        for side in sides:
+        for side in self._sides():
             side.index_fill_(0, fresh, 0)
             for copy in work.copies:
                 side[copy.target, : copy.tokens] = side[copy.source, : copy.tokens]

@@ -9,6 +9,7 @@ import torch
 
 from server_app.target.page_store import PageStore
 from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequence
+from server_app.target.staging import Staging
 
 PAGE = 16  # tokens; on a CPU 16, 32 and 64 cost the same, and the last page is half empty
 _FIRST_PAGES = 64
@@ -100,16 +101,23 @@ class PagedCache:
         """See `PageBook.fork`."""
         return self._book.fork(sequence, length)
 
-    def reserve(self, needs: Mapping[PagedSequence, int]) -> None:
-        """Make room so that every text can hold so many tokens in all.
+    def reserve(self, needs: Mapping[PagedSequence, int], device: torch.device) -> None:
+        """Make room on the device so that every text can hold so many tokens in all.
 
         Raises:
             PoolFull: the limit does not allow it; nothing was changed.
             torch.OutOfMemoryError: the device does not; no text was changed.
         """
         self._enlarge(self._book.room(needs), needs)
-        for store, work in zip(self._stores, self._book.reserve(needs), strict=True):
-            store.prepare(work)
+        todo = self._book.reserve(needs)
+        if any(work.fresh for work in todo):
+            # NOTE: not together with the rest of a pass: if that failed to start, a page that
+            # belongs to a text already would not have been copied.
+            staging = Staging(device)
+            numbers = [staging.put(work.fresh) for work in todo]
+            staging.send()
+            for store, work, number in zip(self._stores, todo, numbers, strict=True):
+                store.prepare(work, staging[number])
 
     def settle(self, sequence: PagedSequence, length: int) -> None:
         """The text now holds `length` tokens, see `PageBook.settle`."""

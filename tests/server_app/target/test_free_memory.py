@@ -28,3 +28,11 @@ def test_half_the_memory_where_it_does_not(
         facts.write_text(content)
     monkeypatch.setattr(free_memory, "_MEMORY_FACTS", facts)
     assert free_memory.free_bytes(CPU) == TOTAL // 2
+
+
+def test_a_cpu_without_memory_is_told_from_other_errors() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert free_memory.is_out_of_memory(caught.value)
+    assert free_memory.is_out_of_memory(torch.OutOfMemoryError())
+    assert not free_memory.is_out_of_memory(RuntimeError("shapes do not fit"))

@@ -217,6 +217,54 @@ def test_a_full_cache_changes_nothing_and_goes_on_after_a_release(
     assert target.cache_used == 144 + 48
 
 
+@pytest.mark.parametrize("error", [RuntimeError("broken"), torch.OutOfMemoryError("no more")])
+def test_a_pass_that_fails_changes_nothing(
+    tiny_folder: Callable[[str], Path], error: Exception
+) -> None:
+    """Also where a page was copied for it."""
+    target, recompute = load(tiny_folder("gemma3"))
+    text = [(3 * i) % 320 for i in range(60)]
+    first = target.new_sequence()
+    target.forward([Chunk(first, text[:40], 0)])
+    second = target.fork(first, 38)
+    used = target.cache_used
+
+    def fail(*_: object) -> None:
+        raise error
+
+    hook = target._model.model.layers[2].register_forward_pre_hook(fail)
+    with pytest.raises(PoolFull if isinstance(error, torch.OutOfMemoryError) else RuntimeError):
+        target.forward([Chunk(first, text[40:], 1), Chunk(second, [5] * 30, 1)])
+    hook.remove()
+    assert (first.length, second.length) == (40, 38)
+    assert target.cache_used <= used + 2 * 16
+    mine = target.forward([Chunk(second, text[38:], 5), Chunk(first, text[40:], 5)])
+    for rows in mine:
+        torch.testing.assert_close(rows, recompute(text, 5), rtol=0, atol=1e-5)
+    target.release(first)
+    target.release(second)
+    assert target.cache_used == 0
+
+
+def test_a_text_gone_wrong_spoils_no_other(tiny_folder: Callable[[str], Path]) -> None:
+    target, recompute = load(tiny_folder("llama"))
+    text = [(3 * i) % 320 for i in range(20)]
+    bad = target.new_sequence()
+    weight = target._model.get_input_embeddings().weight
+    row = weight[300].clone()
+    weight[300] = float("nan")
+    (nothing,) = target.forward([Chunk(bad, [300] * 40, 1)])
+    assert bool(nothing.isnan().all())
+    weight[300] = row
+    beside = target.new_sequence()
+    target.forward([Chunk(bad, [1], 0), Chunk(beside, text[:12], 0)])
+    target.release(bad)
+    after = target.new_sequence()  # in the pages of the bad one
+    mine = target.forward([Chunk(after, text, 4), Chunk(beside, text[12:], 4)])
+    for rows in mine:
+        torch.testing.assert_close(rows, recompute(text, 4), rtol=0, atol=1e-5)
+
+
 def test_a_cache_too_small_for_anything_is_refused(tiny_folder: Callable[[str], Path]) -> None:
     with pytest.raises(InvalidRequest, match="40000 bytes holds 32 tokens of"):
         load(tiny_folder("llama"), cache_bytes=40_000)

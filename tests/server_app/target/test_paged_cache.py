@@ -21,6 +21,7 @@ SLACK = 6
 LIMIT = 96
 WINDOWS = (None, 5, 9, 5)  # of the layers; two of them share a group
 HEADS, SIZE = 2, 3
+CPU = torch.device("cpu")
 
 
 class Books:
@@ -33,8 +34,8 @@ class Books:
 
     def append(self, counts: dict[PagedSequence, int]) -> None:
         """One pass over several texts, written as the attention of a pass writes."""
-        self.cache.reserve({s: s.length + count for s, count in counts.items()})
-        staging = Staging(torch.device("cpu"))
+        self.cache.reserve({s: s.length + count for s, count in counts.items()}, CPU)
+        staging = Staging(CPU)
         segments, row = [], 0
         for sequence, count in counts.items():
             segments.append(Segment(sequence, row, count))
@@ -247,12 +248,12 @@ def test_nothing_of_a_text_that_went_wrong_is_left_in_its_pages() -> None:
 def test_reserving_for_several_is_all_or_nothing() -> None:
     cache = PagedCache((None,), limit=24, page=PAGE)
     first, second = cache.add(), cache.add()
-    cache.reserve({first: 8})
+    cache.reserve({first: 8}, CPU)
     cache.settle(first, 8)
     with pytest.raises(PoolFull, match=r"holds 8 tokens of at most 24 and the pass .* 20 more"):
-        cache.reserve({first: 16, second: 9})
+        cache.reserve({first: 16, second: 9}, CPU)
     assert cache.used == 8
-    cache.reserve({first: 16, second: 8})
+    cache.reserve({first: 16, second: 8}, CPU)
     assert cache.used == 24
 
 
@@ -260,7 +261,7 @@ def test_reserving_for_several_is_all_or_nothing() -> None:
 def test_wrong_lengths_are_refused(length: int) -> None:
     cache = PagedCache((None,), limit=8, page=PAGE)
     sequence = cache.add()
-    cache.reserve({sequence: 3})
+    cache.reserve({sequence: 3}, CPU)
     cache.settle(sequence, 3)
     for method in (cache.truncate, cache.fork):
         with pytest.raises(InvalidRequest, match="of a sequence of 3"):

@@ -114,10 +114,10 @@ def arguments_of(paged: bool) -> tuple[dict[str, Any], torch.Tensor, list[list[i
     tokens and a window of 3."""
     cache = PagedCache((3,), limit=64, page=4, slack=0)
     first, second = cache.add(), cache.add()
-    cache.reserve({second: 4})  # so that the first one's pages do not begin at 0
-    cache.reserve({first: 9})
+    cache.reserve({second: 4}, CPU)  # so that the first one's pages do not begin at 0
+    cache.reserve({first: 9}, CPU)
     cache.settle(first, 9)
-    cache.reserve({first: 11, second: 3})
+    cache.reserve({first: 11, second: 3}, CPU)
     seen: list[dict[str, Any]] = []
 
     def record(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
