@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from edge_sdk.vocab import Kind, TokenRole, Vocabulary
+from edge_sdk.vocab import Kind, TokenRole, Vocabulary, tail
 from edge_sdk.vocab.tail import TailEncoder
 from edge_sdk.vocab.token_bytes import byte_level_alphabet
 
@@ -194,3 +196,44 @@ def test_the_callers_tokenizer_is_untouched() -> None:
 def test_long_broken_input_is_quick() -> None:
     ids = ENCODERS["byte level"](b"\xff" * 200_000)
     assert len(ids) == 200_000
+
+
+@pytest.mark.parametrize("make", [byte_level, sentencepiece])
+def test_a_tokenizer_over_the_same_model_encodes_as_one_made_anew(
+    make: Callable[[], tuple[Vocabulary, Tokenizer]],
+) -> None:
+    _, tokenizer = make()
+    shared, anew = tail._in_mid_text(tokenizer), tail._anew(tokenizer)
+    anew.encode_special_tokens = True
+    assert shared.get_added_tokens_decoder() == anew.get_added_tokens_decoder()
+    assert shared.get_vocab() == anew.get_vocab()
+    for text in ("a", " a bc", "aaa", "<eos> ab", "é\u0301a", "\ta  ab\n", "x" * 20):
+        assert shared.encode(text).ids == anew.encode(text).ids
+        assert len(shared.encode(text).ids) != 9, "padding and truncation are the caller's"
+
+
+def test_where_added_tokens_get_other_ids_the_copy_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, tokenizer = byte_level()
+    made = []
+
+    def anew(given: Tokenizer) -> Tokenizer:
+        made.append(given)
+        return Tokenizer.from_str(given.to_str())
+
+    class Other:
+        """A tokenizer whose added tokens have ids that it would not give out itself."""
+
+        model, normalizer = tokenizer.model, tokenizer.normalizer
+        pre_tokenizer, decoder = tokenizer.pre_tokenizer, tokenizer.decoder
+
+        def get_added_tokens_decoder(self) -> dict[int, AddedToken]:
+            return {1000: AddedToken("<eos>", special=True)}
+
+        def to_str(self) -> str:
+            return str(tokenizer.to_str())
+
+    monkeypatch.setattr(tail, "_anew", anew)
+    tail._in_mid_text(Other())
+    assert len(made) == 1
