@@ -140,6 +140,7 @@ def footprint(folder: Path, threads: int, progress: Progress) -> dict[str, Any]:
         "rss_mb": round(found.resident_mb, 1),
         "rss_program_mb": round(found.program_mb, 1),
         "rss_ratio": round(found.resident_mb / size, 2),
+        "rss_ratio_without_program": round((found.resident_mb - found.program_mb) / size, 2),
     }
 
 
