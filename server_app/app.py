@@ -25,7 +25,7 @@ from server_app.observability.requests import RequestLog
 from server_app.openai import routes as openai_routes
 from server_app.openai.model_names import ModelNames
 from server_app.quotas import KeyLimits
-from server_app.routes import health, metrics, models, sessions, stream
+from server_app.routes import drafts, health, metrics, models, sessions, stream
 from server_app.settings import Settings
 from server_app.shared_prompts import read_shared_prompts
 from server_app.target.model import TargetModel
@@ -42,6 +42,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
     Raises:
         InvalidRequest: a setting asks for a package that is not installed, or the shared
             prompts cannot be read.
+        ModelFolderInvalid: a folder of the setting `drafts` is no exported draft.
     """
     settings = settings or Settings()
     shared = read_shared_prompts(settings.shared_prompts)
@@ -79,6 +80,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
     app.state.metrics = counted
     app.state.metrics_keyring = _metrics_keyring(settings)
     app.state.byte_table = None
+    app.state.drafts = drafts.DraftFolders(settings.drafts)
     app.state.sticky = False
     app.state.model_names = ModelNames(target.name, settings.model_aliases)
     app.state.observer = observer
@@ -88,6 +90,7 @@ def create_app(target: TargetModel, settings: Settings | None = None) -> FastAPI
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.include_router(models.router)
+    app.include_router(drafts.router)
     app.include_router(sessions.router)
     app.include_router(stream.router)
     app.include_router(openai_routes.router)

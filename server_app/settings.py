@@ -6,6 +6,7 @@ these fields.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -21,6 +22,7 @@ OBSERVABILITY: Final = "Observability"
 
 _BATCH_TOKENS: Final = {"cuda": 2048}
 _BATCH_TOKENS_CPU: Final = 512
+_DRAFT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def _knob(panel: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -87,6 +89,12 @@ class Settings(BaseSettings):
         NETWORK,
         (),
         "Further names of the model, separated by commas, for clients of OpenAI's API.",
+    )
+    drafts: Annotated[tuple[tuple[str, Path], ...], NoDecode] = _knob(
+        NETWORK,
+        (),
+        "Exported draft folders that devices may download, as NAME=FOLDER separated by commas; "
+        "whoever has a key gets every file that their manifests list.",
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="accepted bearer keys, separated by commas; none: open to all"
@@ -199,6 +207,22 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
+
+    @field_validator("drafts", mode="before")
+    @classmethod
+    def _split_drafts(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = []
+        for item in filter(None, map(str.strip, value.split(","))):
+            name, _, folder = item.partition("=")
+            if not _DRAFT_NAME.fullmatch(name) or not folder.strip():
+                raise ValueError(
+                    f"{item[:80]!r} is not NAME=FOLDER; a name has letters, digits, '.', '_' and "
+                    f"'-', at most 64"
+                )
+            pairs.append((name, Path(folder.strip()).expanduser()))
+        return tuple(pairs)
 
     @field_validator("api_keys", mode="before")
     @classmethod
