@@ -23,6 +23,10 @@ def figures(runs: Sequence[Stats]) -> Table:
         ("target calls a token", [f"{run.target_calls_per_token:.3f}" for run in runs]),
         ("bits up a token", [f"{run.up_bits_per_token:,.0f}" for run in runs]),
         ("bits down a token", [f"{run.down_bits_per_token:,.0f}" for run in runs]),
+        ("of the time: drafting", [_share(run.draft_seconds, run) for run in runs]),
+        ("link", [_share(run.link_seconds, run) for run in runs]),
+        ("server", [_share(run.verify_seconds, run) for run in runs]),
+        ("overhead", [_share(run.overhead_seconds, run) for run in runs]),
         (
             "V_C",
             [f"{run.common_vocabulary:,}" if run.common_vocabulary else "-" for run in runs],
@@ -31,6 +35,10 @@ def figures(runs: Sequence[Stats]) -> Table:
     for name, cells in rows:
         table.add_row(name, *cells)
     return table
+
+
+def _share(seconds: float, run: Stats) -> str:
+    return f"{100 * seconds / run.seconds:.0f} %" if run.seconds > 0 else "-"
 
 
 def labelled(method: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -19,6 +20,7 @@ from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.errors import InvalidRequest, Unauthorized
 from edge_sdk.sampling import Sampling
 from edge_sdk.stream import Stream
+from edge_sdk.trace import Trace
 
 if TYPE_CHECKING:
     from edge_sdk.draft.onnx import OnnxDraft
@@ -53,7 +55,21 @@ def generate(
         list[str] | None,
         typer.Option(help="Option of the method as NAME=VALUE; may be repeated."),
     ] = None,
-    gamma: Annotated[int, typer.Option(help="Tokens drafted a round.")] = 3,
+    gamma: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Tokens drafted a round; auto measures and chooses. A seed repeats a text of "
+            "hybrid or candidates only with a number.",
+        ),
+    ] = "auto",
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Blocks in flight, the one being drafted included; 1 drafts nothing ahead.",
+            show_default="chosen; 1 with a number as gamma",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="0 takes the likeliest token.", show_default="1, greedy: 0")
     ] = None,
@@ -73,6 +89,14 @@ def generate(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the draft.")] = None,
     stats: Annotated[bool, typer.Option(help="Print what it cost to stderr.")] = True,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what happened when to FILE, for ui.perfetto.dev or chrome://tracing.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write a text: the draft runs here, the server checks it.
 
@@ -99,6 +123,9 @@ def generate(
         )
     folder = None if draft is None else Path(draft)
 
+    tokens_a_round = _gamma(gamma)
+    tracing = None if trace is None else Trace(trace)
+
     async def run() -> None:
         model = await asyncio.to_thread(_open, folder, threads) if folder is not None else None
         try:
@@ -111,9 +138,11 @@ def generate(
                     max_tokens=max_tokens,
                     stop=stop or (),
                     seed=seed,
-                    gamma=gamma,
+                    gamma=tokens_a_round,
+                    window=window,
+                    on_round=None if tracing is None else tracing.round,
                 )
-                await _print(stream)
+                await _print(stream, tracing)
                 if stats:
                     _report(stream)
         finally:
@@ -121,7 +150,8 @@ def generate(
                 model.close()
 
     try:
-        asyncio.run(run())
+        with tracing or contextlib.nullcontext():
+            asyncio.run(run())
     except InvalidRequest as error:
         if error.field != "api_key":
             raise
@@ -150,11 +180,13 @@ def _open(folder: Path, threads: int | None) -> OnnxDraft:
     return OnnxDraft.open(folder, threads=threads)
 
 
-async def _print(stream: Stream) -> None:
+async def _print(stream: Stream, trace: Trace | None) -> None:
     try:
         async with stream:
             async for piece in stream:
                 write(piece.text)
+                if trace is not None:
+                    trace.piece(piece.text, len(piece.tokens))
     finally:
         write("\n")
 
@@ -166,6 +198,17 @@ def _report(stream: Stream) -> None:
     console = Console(stderr=True)
     console.print(table)
     console.print(f"finish: {stream.finish}, seed: {stream.seed}", highlight=False)
+
+
+def _gamma(given: str) -> int | Literal["auto"]:
+    if given == "auto":
+        return "auto"
+    try:
+        return int(given)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"--gamma is {given[:40]!r}; give a number of tokens or auto", field="gamma"
+        ) from error
 
 
 def _options(given: list[str]) -> dict[str, str | int | float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -89,3 +90,19 @@ def test_the_key() -> None:
     assert status == 1
     (line,) = errors
     assert "COSD_API_KEY is no usable key" in line
+
+
+def test_a_trace_of_a_text_that_never_began(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    status, errors = generate(
+        f"hi --server http://127.0.0.1:1 --method autoregressive --trace {trace}"
+    )
+    assert status == 1
+    assert "no connection" in errors[-1]
+    assert json.loads(trace.read_text())["traceEvents"]
+    status, errors = generate(f"hi --trace {tmp_path}")
+    assert status == 1
+    assert "is a folder" in errors[-1]
+    status, errors = generate("hi --gamma many")
+    assert status == 1
+    assert "--gamma is 'many'" in errors[-1]
