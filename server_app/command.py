@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("server_app")
 
 
-@takes_settings
+@takes_settings(Settings)
 def serve(**given: Any) -> None:
     """Serve a target model that verifies drafts.
 
@@ -47,7 +47,7 @@ def serve(**given: Any) -> None:
         from server_app.observability.tracing import export_spans
 
         export_spans()
-    with _bound(settings.host, settings.port) as listener:
+    with bound(settings.host, settings.port) as listener:
         _run(settings, source, listener)
 
 
@@ -65,7 +65,7 @@ def settings_from(given: dict[str, Any]) -> Settings:
         raise InvalidRequest(f"setting {name}: {first['msg']}", field=name) from error
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     """A socket bound before the model is loaded, so that a taken port is known at once."""
     try:
         if not host:

@@ -8,27 +8,31 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic.fields import FieldInfo
-
-from server_app.settings import Settings
+from pydantic_settings import BaseSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENT = "target"
 
 
-def takes_settings(command: F) -> F:
+def takes_settings(*kinds: type[BaseSettings]) -> Callable[[F], F]:
     """Give a command an option for every setting with a panel; its keyword arguments are the
     settings, None where an option was not given. Secrets have no panel: they come from the
     environment only, since a command line can be read by others."""
     parameters = [
         _parameter(name, field)
-        for name, field in Settings.model_fields.items()
+        for kind in kinds
+        for name, field in kind.model_fields.items()
         if panel_of(field) is not None
     ]
     annotations = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__annotations__ = {**annotations, "return": None}
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command
+
+    def taking(command: F) -> F:
+        command.__annotations__ = {**annotations, "return": None}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return taking
 
 
 def panel_of(field: FieldInfo) -> str | None:

@@ -1,0 +1,1 @@
+"""The same server on several machines, over Ray Serve (docs/cluster.md)."""
