@@ -14,12 +14,13 @@ import threading
 from edge_sdk.cli.main import main
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait for the end of standard input, then end this process."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_parent, name="guard", daemon=True).start()
+    threading.Thread(target=end_with_parent, name="guard", daemon=True).start()
     sys.exit(main())

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -35,23 +35,33 @@ class ServerProcess:
 
     Args:
         target: what `cosd serve` takes.
+        module: runs `cosd` and ends with this process.
+        environment: variables besides those of this process.
 
     Attributes:
         url: its address, once ready.
         api_key: a key that only this process knows.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        module: str = "bench.guarded",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.url = ""
         self.api_key = secrets.token_hex(16)
         self._target = target
+        self._module = module
+        self._environment = dict(environment or {})
         self._log = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         handle, name = tempfile.mkstemp(prefix="cosd-serve-", suffix=".log")
         self._log = Path(name)
-        command = [sys.executable, "-m", "bench.guarded", "serve", self._target]
+        command = [sys.executable, "-m", self._module, "serve", self._target]
         command += ["--host", "127.0.0.1", "--port", "0", "--log-level", "info"]
         with os.fdopen(handle, "wb") as log:
             self._process = subprocess.Popen(
@@ -59,7 +69,7 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"COSD_API_KEYS": self.api_key},
+                env=os.environ | self._environment | {"COSD_API_KEYS": self.api_key},
                 # Found from any folder: the parent's import path is the child's.
                 cwd=Path(__file__).resolve().parents[1],
                 start_new_session=True,

@@ -1,0 +1,372 @@
+"""What the SDK costs and gains: `python -m bench.sdk`.
+
+Two real models on this machine, the target in a server process of its own, and a proxy that
+makes loopback a link of a given round-trip time. What is compared takes turns, and figures are
+medians, so a busy machine blurs more than it shifts; device and server share its cores all the
+same. The last line is JSON; figures by round-trip time (ms) have string keys:
+
+    overhead_p50_ms    a round without draft forward, server and link (gamma 4, `hybrid`)
+    model_ratio        tokens a second against E[N] / (gamma t_d + t_v + RTT + overhead)
+    decode_ratio_bare  a draft step against a bare onnxruntime loop, 64 tokens of context
+    decode_ratio_1024  a draft step after 1,024 tokens against one after 64
+    ahead_gain         drafting ahead against one block at a time, both adaptive: at 0 the
+                       default pair, above it SmolLM2 drafting for SmolLM2
+    speedup            adaptive `hybrid` against `autoregressive`, default pair
+    cancel_ms          until a cancelled text is gone, by what it was doing
+    import_ms, base_mb time of the import; size of a plain install without onnxruntime and numpy
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.link_proxy import LinkProxy, Shape
+from bench.models import DRAFT, TARGET, Pair, open_draft, prepare_pair
+from bench.program import run
+from bench.prompts import FOUR_PROMPTS
+from bench.sdk_cancel import cancel_seconds
+from bench.sdk_decode import decode_times
+from bench.sdk_draft import TimedDraft
+from bench.sdk_padded import PAD_VARIABLE
+from bench.sdk_plot import draw
+from bench.sdk_round import rounds_of
+from bench.sdk_size import base_packages, import_seconds
+from bench.sdk_texts import Contest, Writer, contest, warm_up
+from bench.server import ServerProcess
+from bench.terminal import steps
+from edge_sdk.adapt import Controller
+from edge_sdk.cli.app import one_line
+from edge_sdk.client import EdgeClient
+from edge_sdk.sampling import Sampling
+
+GAMMA: Final = 4
+SAMPLING: Final = Sampling(temperature=0.7)
+SAME: Final = "smollm2-135m"  # a target of the draft's own kind
+_ROUND_TRIPS: Final = (0, 20, 50, 100)
+_QUICK_ROUND_TRIPS: Final = (0, 50)
+_LEAST_TOKENS, _MOST_TOKENS = 24, 96
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    SIZE = "size"
+    DECODE = "decode"
+    ROUNDS = "rounds"
+    CANCEL = "cancel"
+    SPEEDUP = "speedup"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        round_trips: ms.
+        prompts: of each comparison.
+        text_seconds: about how long the texts of one comparison may take.
+        round_tokens: of a text whose rounds are taken apart.
+        turns: of the decode loop.
+        pad: ms that a pass of the target is made longer by.
+    """
+
+    round_trips: Sequence[int]
+    prompts: Sequence[str]
+    text_seconds: float
+    round_tokens: int
+    turns: int
+    threads: int | None
+    pad: float
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def sdk(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under three minutes: less of everything.")
+    ] = False,
+    only: Annotated[
+        list[Part] | None, typer.Option(help="Measure this part only; may be given again.")
+    ] = None,
+    rtt: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Round-trip times in ms.", show_default="0, 20, 50 and 100"),
+    ] = None,
+    pad_target: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="SIMULATION: every pass of the target takes so many ms more, as a bigger one's "
+            "would. The figures say so.",
+        ),
+    ] = 0.0,
+    target: Annotated[str, typer.Option(help="What `cosd prepare` takes, or toy:SEED.")] = TARGET,
+    draft: Annotated[
+        str, typer.Option(help="What `cosd prepare --draft` takes, or toy:SEED.")
+    ] = DRAFT,
+    same: Annotated[str, typer.Option(help="The target of the draft's own kind.")] = SAME,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of the draft.", show_default="the faster of 1 and all"),
+    ] = None,
+    plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("sdk.png"),
+) -> None:
+    """Measure what the SDK costs and gains over links of several round-trip times."""
+    plan = Plan(
+        round_trips=sorted(set(rtt or (_QUICK_ROUND_TRIPS if quick else _ROUND_TRIPS))),
+        prompts=FOUR_PROMPTS[:2] if quick else FOUR_PROMPTS,
+        text_seconds=12.0 if quick else 45.0,
+        round_tokens=48 if quick else 96,
+        turns=12 if quick else 40,
+        threads=threads,
+        pad=pad_target,
+    )
+    parts = set(only or Part)
+    console = Console()
+    pair = prepare_pair(target, draft, console=console)
+    figures: dict[str, Any] = {}
+    if pad_target:
+        figures["simulated_pad_ms"] = pad_target
+        console.print(f"SIMULATION: every pass of the target takes {pad_target:g} ms more.")
+    if Part.SIZE in parts:
+        figures |= _size(console, runs=3 if quick else 7)
+    if Part.DECODE in parts and not pair.draft.startswith("toy"):
+        figures |= _decode(console, Path(pair.draft), plan)
+    if parts & {Part.ROUNDS, Part.CANCEL, Part.SPEEDUP, Part.AHEAD}:
+        with _serving(pair.target, plan, console) as server, _drafting(pair, plan) as model:
+            figures |= asyncio.run(_with_pair(server, model, console, plan, parts))
+    if Part.AHEAD in parts:
+        like = prepare_pair(same, draft, console=console)
+        with _serving(like.target, plan, console) as server, _drafting(pair, plan) as model:
+            wanted = [rtt for rtt in plan.round_trips if rtt] or [100]
+            if quick and rtt is None:
+                wanted = [100]
+            figures["ahead_gain_same"] = asyncio.run(_ahead(server, model, console, plan, wanted))
+        figures["ahead_gain"] = figures["ahead_gain_same"] | figures["ahead_gain_default"]
+    note = f"SIMULATION: target padded by {pad_target:g} ms" if pad_target else ""
+    if draw(figures, plot, note=note):
+        figures["plot"] = str(plot)
+    print(json.dumps(figures), flush=True)
+
+
+@contextlib.contextmanager
+def _serving(target: str, plan: Plan, console: Console) -> Iterator[ServerProcess]:
+    padding = {PAD_VARIABLE: f"{plan.pad:g}"}
+    with (
+        ServerProcess(target, module="bench.sdk_padded", environment=padding)
+        if plan.pad
+        else ServerProcess(target)
+    ) as server:
+        with console.status("starting the server") as status:
+            server.wait_ready(lambda line: status.update(one_line(line)))
+        yield server
+
+
+@contextlib.contextmanager
+def _drafting(pair: Pair, plan: Plan) -> Iterator[TimedDraft]:
+    model = open_draft(pair.draft, threads=plan.threads)
+    try:
+        yield TimedDraft(model)
+    finally:
+        model.close()
+
+
+@contextlib.asynccontextmanager
+async def _over(server: ServerProcess, draft: TimedDraft, rtt: int) -> AsyncIterator[EdgeClient]:
+    """A client whose link has a round-trip time of so many ms; at 0 there is nothing between."""
+    async with contextlib.AsyncExitStack() as stack:
+        url = server.url
+        if rtt:
+            proxy = LinkProxy(urlsplit(url).port or 0, shape=Shape(delay=rtt / 2000))
+            url = (await stack.enter_async_context(proxy)).url
+        client = EdgeClient(url, draft=draft, api_key=server.api_key)
+        yield await stack.enter_async_context(client)
+
+
+async def _with_pair(
+    server: ServerProcess, draft: TimedDraft, console: Console, plan: Plan, parts: set[Part]
+) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    if Part.ROUNDS in parts:
+        figures |= await _rounds(server, draft, console, plan)
+    if Part.CANCEL in parts:
+        async with _over(server, draft, 0) as client:
+            taken = await cancel_seconds(client, draft, plan.prompts[0])
+        figures["cancel_ms"] = {place: round(1e3 * value, 1) for place, value in taken.items()}
+        _print(console, "until a cancelled text is gone, ms", figures["cancel_ms"])
+    if Part.SPEEDUP in parts:
+        figures |= await _speedup(server, draft, console, plan)
+    if Part.AHEAD in parts:
+        figures["ahead_gain_default"] = await _ahead(server, draft, console, plan, [0])
+    return figures
+
+
+def _size(console: Console, *, runs: int) -> dict[str, Any]:
+    packages = base_packages()
+    figures = {
+        "import_ms": round(1e3 * import_seconds(runs=runs), 1),
+        "base_mb": round(sum(packages.values()) / 1e6, 1),
+    }
+    _print(console, "the SDK itself", figures)
+    return figures
+
+
+def _decode(console: Console, folder: Path, plan: Plan) -> dict[str, Any]:
+    with steps("decode steps", plan.turns) as advance:
+        times = decode_times(folder, threads=plan.threads or 1, turns=plan.turns, advance=advance)
+    table = Table("decode step", "ms", title="draft, one thread unless told otherwise")
+    table.add_row("bare onnxruntime, 64 tokens", f"{1e3 * times.bare:.2f}")
+    table.add_row("OnnxDraft, 64 tokens", f"{1e3 * times.short:.2f}")
+    table.add_row("OnnxDraft, 1,024 tokens", f"{1e3 * times.long:.2f}")
+    console.print(table)
+    return {
+        "decode_ratio_bare": round(times.bare_ratio, 3),
+        "decode_ratio_1024": round(times.long_ratio, 3),
+        "decode_ms": round(1e3 * times.short, 2),
+    }
+
+
+async def _rounds(
+    server: ServerProcess, draft: TimedDraft, console: Console, plan: Plan
+) -> dict[str, Any]:
+    """The overhead comes from the link without delay, whatever round-trip times are asked for."""
+    table = Table(
+        "RTT", "round", "draft", "server", "echo", "rest", "E[N]", "even", "ratio",
+        title=f"rounds of one block of {GAMMA}: medians in ms; E[N] as counted, and of an even "
+        "text;\nspeed against the model of its parts",
+    )  # fmt: skip
+    ratios: dict[str, float] = {}
+    overhead = common = 0.0
+    for rtt in sorted({0, *plan.round_trips}):
+        async with _over(server, draft, rtt) as client:
+            taken = await rounds_of(
+                client,
+                draft,
+                plan.prompts,
+                gamma=GAMMA,
+                tokens=plan.round_tokens,
+                sampling=SAMPLING,
+                echo_every=1 if rtt == 0 else 4,
+            )
+            common = len(client.alignment)
+        if rtt == 0:
+            overhead = taken.overhead
+        # Without a link in between an echo is what is left of one.
+        link = rtt / 1e3 if rtt else taken.echo
+        ratios[str(rtt)] = round(taken.ratio(round_trip=link, overhead=overhead), 3)
+        cells = (taken.seconds, GAMMA * taken.forward, taken.server, taken.echo, taken.overhead)
+        table.add_row(
+            str(rtt),
+            *(f"{1e3 * cell:.2f}" for cell in cells),
+            f"{taken.tokens:.2f}",
+            f"{taken.expected:.2f}",
+            f"{ratios[str(rtt)]:.3f}",
+        )
+    console.print(table)
+    return {
+        "overhead_p50_ms": round(1e3 * overhead, 3),
+        "model_ratio": ratios,
+        "common_vocabulary": int(common),
+    }
+
+
+async def _speedup(
+    server: ServerProcess, draft: TimedDraft, console: Console, plan: Plan
+) -> dict[str, Any]:
+    speedups: dict[str, float] = {}
+    table = _contest_table("adaptive hybrid against the server alone", "alone")
+    for rtt in plan.round_trips:
+        async with _over(server, draft, rtt) as client:
+            tokens = await _tokens_that_fit(client, plan)
+            own = Writer(client, sampling=SAMPLING, tokens=tokens)
+            alone = Writer(client, method="autoregressive", sampling=SAMPLING, tokens=tokens)
+            result = await _contest(f"speed-up, RTT {rtt}", own, alone, plan)
+        speedups[str(rtt)] = round(result.gain, 3)
+        _contest_row(table, rtt, tokens, result)
+    console.print(table)
+    return {"speedup": speedups}
+
+
+async def _ahead(
+    server: ServerProcess,
+    draft: TimedDraft,
+    console: Console,
+    plan: Plan,
+    round_trips: Sequence[int],
+) -> dict[str, float]:
+    gains: dict[str, float] = {}
+    table = _contest_table("adaptive, ahead against one block at a time", "one at a time")
+    for rtt in round_trips:
+        async with _over(server, draft, rtt) as client:
+            tokens = await _tokens_that_fit(client, plan)
+            ahead, single = (
+                Writer(
+                    client,
+                    sampling=SAMPLING,
+                    tokens=tokens,
+                    controller=Controller(ahead=ahead, plain=False),
+                )
+                for ahead in (True, False)
+            )
+            result = await _contest(f"ahead, RTT {rtt}", ahead, single, plan)
+        gains[str(rtt)] = round(result.gain, 3)
+        _contest_row(table, rtt, tokens, result)
+    console.print(table)
+    return gains
+
+
+async def _contest(name: str, own: Writer, other: Writer, plan: Plan) -> Contest:
+    with steps(name, 2 * len(plan.prompts) + 1) as advance:
+        return await contest(own, other, plan.prompts, advance=advance)
+
+
+async def _tokens_that_fit(client: EdgeClient, plan: Plan) -> int:
+    each = await warm_up(client, plan.prompts[0], SAMPLING)
+    fitting = plan.text_seconds / (2 * len(plan.prompts) + 1) / each
+    return int(min(max(fitting, _LEAST_TOKENS), _MOST_TOKENS))
+
+
+def _contest_table(title: str, other: str) -> Table:
+    return Table(
+        "RTT", "length", "tokens/s", other, "ratio", "by text", "accept", "drafted",
+        title=f"{title}\n(length of a text in tokens; share of its tokens that were drafted)",
+    )  # fmt: skip
+
+
+def _contest_row(table: Table, rtt: int, tokens: int, result: Contest) -> None:
+    table.add_row(
+        str(rtt),
+        str(tokens),
+        f"{result.speed:.2f}",
+        f"{result.other_speed:.2f}",
+        f"{result.gain:.3f}",
+        " ".join(f"{gain:.2f}" for gain in result.gains),
+        f"{result.acceptance:.2f}",
+        f"{result.drafted_share:.0%}",
+    )
+
+
+def _print(console: Console, title: str, figures: dict[str, Any]) -> None:
+    table = Table("what", "figure", title=title)
+    for name, value in figures.items():
+        table.add_row(name, f"{value:g}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(run(app, "bench.sdk"))

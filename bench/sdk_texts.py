@@ -1,0 +1,156 @@
+"""Whole texts two ways over the same link, in turns, so that what else the machine does cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from edge_sdk.adapt import Controller
+from edge_sdk.client import EdgeClient
+from edge_sdk.sampling import Sampling
+from edge_sdk.stats import Stats
+from edge_sdk.stream import Stream
+
+METHOD: Final = "hybrid"
+_WARM_UP_TOKENS: Final = 8
+
+
+@dataclass(slots=True)
+class Contest:
+    """Texts of a candidate, and of what it is held against before and after each.
+
+    Attributes:
+        own: stats by text.
+        others: those of the two texts beside it.
+    """
+
+    own: list[Stats] = field(default_factory=list)
+    others: list[tuple[Stats, Stats]] = field(default_factory=list)
+
+    @property
+    def gains(self) -> list[float]:
+        """Speed of each text over that of the two beside it."""
+        return [
+            (_seconds_per_token(before) + _seconds_per_token(after)) / (2 * _seconds_per_token(own))
+            for own, (before, after) in zip(self.own, self.others, strict=True)
+        ]
+
+    @property
+    def gain(self) -> float:
+        """Their median."""
+        return median(self.gains)
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second of the candidate, median."""
+        return median(1 / _seconds_per_token(own) for own in self.own)
+
+    @property
+    def other_speed(self) -> float:
+        return median(1 / _seconds_per_token(stats) for both in self.others for stats in both)
+
+    @property
+    def drafted_share(self) -> float:
+        """Of the candidate's tokens, those that were drafted."""
+        return sum(own.accepted for own in self.own) / max(1, sum(own.tokens for own in self.own))
+
+    @property
+    def acceptance(self) -> float:
+        examined = sum(own.examined for own in self.own)
+        return sum(own.accepted for own in self.own) / examined if examined else 0.0
+
+
+def _seconds_per_token(stats: Stats) -> float:
+    """From the request to the last token, the session's opening and both prompts included."""
+    return (stats.seconds + stats.open_seconds) / max(stats.tokens, 1)
+
+
+async def contest(
+    own: Callable[[str, int], Awaitable[Stats]],
+    other: Callable[[str, int], Awaitable[Stats]],
+    prompts: Sequence[str],
+    *,
+    advance: Callable[[], None] = lambda: None,
+) -> Contest:
+    """Texts other, own, other, own, ..., other.
+
+    Args:
+        own, other: write a text from a prompt with a seed.
+        prompts: one for each pair of texts.
+        advance: called after each text, `2 * len(prompts) + 1` times.
+    """
+    result = Contest()
+    before = await other(prompts[0], 0)
+    advance()
+    for number, prompt in enumerate(prompts):
+        result.own.append(await own(prompt, number))
+        advance()
+        after = await other(prompts[(number + 1) % len(prompts)], number + 1)
+        advance()
+        result.others.append((before, after))
+        before = after
+    return result
+
+
+class Writer:
+    """Writes texts that adapt to link, text and pair.
+
+    Args:
+        client: of the link.
+        method: the decoding method.
+        controller: what adapts; by default the client's own.
+    """
+
+    def __init__(
+        self,
+        client: EdgeClient,
+        *,
+        method: str = METHOD,
+        sampling: Sampling,
+        tokens: int,
+        controller: Controller | None = None,
+    ) -> None:
+        self._client = client
+        self._method = method
+        self._sampling = sampling
+        self._tokens = tokens
+        self._controller = controller
+
+    async def __call__(self, prompt: str, seed: int) -> Stats:
+        if self._controller is not None:
+            self._client._controllers[self._method] = self._controller
+        return await written(
+            self._client.generate(
+                prompt,
+                method=self._method,
+                sampling=self._sampling,
+                max_tokens=self._tokens,
+                seed=seed,
+            )
+        )
+
+
+async def written(stream: Stream) -> Stats:
+    """What a text cost, once it is complete."""
+    async with stream:
+        async for _ in stream:
+            pass
+    return stream.stats
+
+
+async def warm_up(client: EdgeClient, prompt: str, sampling: Sampling) -> float:
+    """Let both models run once, by fixed settings, from which no controller learns.
+
+    Returns:
+        seconds a token of the server alone.
+    """
+    for gamma in (2, 6):
+        await written(
+            client.generate(
+                prompt, sampling=sampling, max_tokens=_WARM_UP_TOKENS, seed=0, gamma=gamma, window=2
+            )
+        )
+    alone = Writer(client, method="autoregressive", sampling=sampling, tokens=_WARM_UP_TOKENS)
+    return _seconds_per_token(await alone(prompt, 0))
