@@ -26,6 +26,7 @@ from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.model import DraftModel
 from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.home import cosd_home
+from edge_sdk.offline import OfflinePolicy, OnLink, Outage
 from edge_sdk.peer import Card, fetch_vocabulary, register
 from edge_sdk.transport import Transport, TransportName, transport_named
 from edge_sdk.vocab import Alignment, Vocabulary
@@ -60,6 +61,7 @@ class Connection:
     Attributes:
         transport: requests to the server.
         retry: when a request is sent again.
+        outage: whether the link is down, and what texts do then.
         draft_thread: the one thread that runs the draft model.
         streams: texts under way.
         closed: `aclose` was called.
@@ -78,6 +80,8 @@ class Connection:
         transport: TransportName = "auto",
         http_client: httpx.AsyncClient | None = None,
         cache: Path | str | None = "home",
+        offline: OfflinePolicy = "wait",
+        on_link: OnLink | None = None,
     ) -> None:
         if not isinstance(draft, DraftModel | str | os.PathLike | None):
             raise InvalidRequest(
@@ -101,6 +105,7 @@ class Connection:
             client=http_client,
         )
         self.retry = retry or Retry()
+        self.outage = Outage(offline, self.retry, on_link)
         self.draft_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")
         self._draft_given = draft
         self._draft = draft if isinstance(draft, DraftModel) else None
@@ -180,6 +185,7 @@ class Connection:
             return
         self._check_loop()
         self.closed = True
+        self.outage.close()
         for stream in list(self.streams):
             await stream.aclose()
         if self._closing:
@@ -258,6 +264,16 @@ class Connection:
         async with self._drafting:
             self._drafted = weakref.ref(text)
             yield
+
+    def controller(self, name: str, *, plain: bool) -> Controller:
+        """What has been learnt of a method, or of all of them as "auto", by earlier texts.
+
+        Args:
+            plain: the server may decode alone.
+        """
+        if name not in self._controllers:
+            self._controllers[name] = Controller(plain=plain)
+        return self._controllers[name]
 
     async def register_pair(self, session_id: str) -> None:
         """Tell the server V_C, once; see `register`."""

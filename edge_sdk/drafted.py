@@ -80,6 +80,7 @@ class DraftedText:
         begin = time.perf_counter()
         await self._session.open()
         self._rounds.room = self._session.room
+        self._rounds.next_sequence = self._session.next_sequence
         await self._in_thread(self._begin_draft)
         self.stats.open_seconds = time.perf_counter() - begin
         self._meter.begin()
@@ -89,7 +90,9 @@ class DraftedText:
                     self._meter.mark()
                     yield outcome.tokens, outcome.finish
         finally:
-            await self._flight.clear()
+            rounds, under_way = self._rounds, self._flight.release()
+            known = not rounds.asking and rounds.in_flight == len(under_way)
+            await self._session.leave(under_way, rounds.next_sequence if known else None)
 
     async def _outcomes(self) -> AsyncGenerator[Outcome, None]:
         rounds, flight = self._rounds, self._flight

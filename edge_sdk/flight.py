@@ -107,6 +107,12 @@ class Flight:
             await asyncio.wait([sent.task for sent in self._sent])
         self._sent.clear()
 
+    def release(self) -> list[asyncio.Task[tuple[Verdict, Exchange, float]]]:
+        """Hand over what is in flight, oldest first."""
+        tasks = [sent.task for sent in self._sent]
+        self._sent.clear()
+        return tasks
+
     async def _verified(self, block: Block) -> tuple[Verdict, Exchange, float]:
         verdict, exchange = await self._session.verify(block.verify)
         return verdict, exchange, time.perf_counter()

@@ -90,6 +90,11 @@ class Rounds:
         return len(self._in_flight[0].drafted) if self._in_flight else 0
 
     @property
+    def asking(self) -> bool:
+        """A rejected position waits for more from the server."""
+        return self._rejected is not None
+
+    @property
     def may_follow(self) -> bool:
         """A further block may be drafted now: none is awaited, or the last one said `more`, or
         it is known to be stale."""

@@ -93,6 +93,7 @@ async def stretch_alone(
                         raise error_for_code(message.error)(f"the server ended its stream: {said}")
                     token_id = _checked(message, len(generated()), client, most)
                     failures = reopened = 0
+                    client.outage.over()
                     settled = None
                     yield token_id, Finish(message.finish)
                     if message.finish or len(generated()) == end:
@@ -113,9 +114,12 @@ async def stretch_alone(
             SequenceConflict,
         ) as error:
             failures += 1
-            if failures >= client.retry.attempts:
+            if failures < client.retry.attempts:
+                await asyncio.sleep(max(error.retry_after or 0.0, client.retry.delay(failures)))
+            elif isinstance(error, ConnectionFailed | TimedOut):
+                await client.outage.endure(error)
+            else:
                 raise
-            await asyncio.sleep(max(error.retry_after or 0.0, client.retry.delay(failures)))
 
 
 def _checked(message: Generated, length: int, client: Connection, most: int) -> int:

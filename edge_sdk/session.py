@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from edge_sdk.connection import Connection
 from edge_sdk.control import Control
@@ -28,6 +29,7 @@ from edge_sdk.wire import (
     Verify,
 )
 
+AUTO: Final = "auto"  # the method is chosen when the text begins
 MAX_REOPENS: Final = 8  # in a row, without an answer between them
 _REGISTRATIONS: Final = 4  # of V_C, for one opening
 
@@ -57,15 +59,49 @@ class Session:
     Attributes:
         session_id: of the latest opening; empty before the first.
         room: tokens that the target's context leaves for the text, once opened.
+        next_sequence: number of the first numbered request after opening.
     """
 
     def __init__(self, client: Connection, request: Request, stats: Stats) -> None:
         self.session_id = ""
         self.room = 0
+        self.next_sequence = 0
         self._generation: Generation | None = None
         self._client = client
         self._request = request
         self._stats = stats
+
+    @property
+    def pair_id(self) -> str | None:
+        """V_C as the server knows it, where the method drafts."""
+        return self._client.alignment.pair_id if self._request.method.drafts else None
+
+    @property
+    def generation(self) -> Generation:
+        """How the text is generated, settled for this link once it is asked for."""
+        if self._generation is None:
+            options = self._request.method.over(self._client.transport.link).options()
+            self._generation = replace(self._request.generation, options=options)
+        return self._generation
+
+    async def leave(
+        self, under_way: Sequence[asyncio.Task[Any]], next_sequence: int | None
+    ) -> None:
+        """The text is over.
+
+        Args:
+            under_way: verifies that nobody reads any more.
+            next_sequence: number of the next request; None if that cannot be known.
+        """
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def close(self) -> None:
+        """End the session, in the background."""
+        if self.session_id:
+            self._client.forget(self.session_id)
 
     async def open(
         self,
@@ -76,14 +112,11 @@ class Session:
         """Open a session that has `generated` behind it already."""
         client, request = self._client, self._request
         drafts = request.method.drafts
-        if self._generation is None:
-            options = request.method.over(client.transport.link).options()
-            self._generation = replace(request.generation, options=options)
         message = Open(
             protocol=PROTOCOL_VERSION,
-            pair_id=client.alignment.pair_id if drafts else None,
+            pair_id=self.pair_id,
             prompt=request.prompt,
-            generation=self._generation,
+            generation=self.generation,
             generated=tuple(generated),
             next_sequence=next_sequence,
             state=state,
@@ -91,10 +124,12 @@ class Session:
         # A fresh id, so that what is left of a lost session can never be mistaken for it.
         self.session_id = secrets.token_hex(16)
         if drafts:
-            await client.register_pair(self.session_id)
+            await client.outage.through(lambda: client.register_pair(self.session_id))
         for left in reversed(range(_REGISTRATIONS)):
             try:
-                opened = await client.transport.open(self.session_id, message)
+                opened = await client.outage.through(
+                    lambda: client.transport.open(self.session_id, message)
+                )
                 break
             except UnknownVocabulary:
                 # Of several servers another one may serve the session by the next try.
@@ -102,6 +137,8 @@ class Session:
                     raise
                 await register(client.transport, client.alignment, self.session_id)
         self.room = opened.context - opened.prompt_tokens
+        self.next_sequence = next_sequence
+        self._stats.prompt_tokens = opened.prompt_tokens
 
     async def reopen(
         self, generated: Sequence[int], next_sequence: int = 0, state: float | None = None
@@ -111,12 +148,18 @@ class Session:
         await self.open(generated, next_sequence, state)
 
     async def verify(self, message: Verify) -> tuple[Verdict, Exchange]:
-        verdict, exchange = await self._client.transport.verify(self.session_id, message)
+        session_id, client = self.session_id, self._client
+        verdict, exchange = await client.outage.through(
+            lambda: client.transport.verify(session_id, message)
+        )
         self._count(exchange)
         return verdict, exchange
 
     async def ask(self, message: Ask) -> tuple[Answer, Exchange]:
-        answer, exchange = await self._client.transport.ask(self.session_id, message)
+        session_id, client = self.session_id, self._client
+        answer, exchange = await client.outage.through(
+            lambda: client.transport.ask(session_id, message)
+        )
         self._count(exchange)
         return answer, exchange
 

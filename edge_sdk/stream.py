@@ -6,21 +6,36 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
 from types import AsyncGeneratorType, TracebackType
 from typing import Final, Self, cast
 
+from edge_sdk.adapt import Controller
 from edge_sdk.connection import Connection
+from edge_sdk.decoding.registry import method_named
 from edge_sdk.drafted import DraftedText
 from edge_sdk.errors import InvalidRequest, UnknownMethod
+from edge_sdk.kept_session import KeptSession, SessionLine
+from edge_sdk.result import Result
 from edge_sdk.server_alone import server_alone
-from edge_sdk.session import Request, Session
+from edge_sdk.session import AUTO, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.tokens import Token
 from edge_sdk.transcript import Piece, Transcript
 from edge_sdk.wire import Finish
 
 _END_SECONDS: Final = 2.0  # how long closing waits for a text that ends in another task
+
+
+# Who reads where a task of its own carries out every step, as in a client of threads.
+READER: ContextVar[object] = ContextVar("reader", default=None)
+
+
+def reader() -> object:
+    """Whoever has to read on for a text to go on."""
+    return READER.get() or asyncio.current_task()
 
 
 class Stream:
@@ -30,10 +45,20 @@ class Stream:
     on the server. A fault raises; `text`, `tokens` and `stats` keep what came before it.
     """
 
-    def __init__(self, client: Connection, request: Request) -> None:
-        self._request = request
-        self._generation = _Generation(client, request)
-        self._session = self._generation.session
+    def __init__(
+        self,
+        client: Connection,
+        request: Request,
+        *,
+        line: SessionLine | None = None,
+        completed: Callable[[Stream], None] | None = None,
+    ) -> None:
+        """Args:
+        line: the session that the text goes on in, and leaves to the next one.
+        completed: called once with this stream when its text is complete.
+        """
+        self._completed = completed
+        self._generation = _Generation(client, request, line)
         self._held: AsyncGenerator[Piece, None] | None = None
 
     @property
@@ -61,14 +86,60 @@ class Stream:
         """Root of every coin of this text."""
         return self._request.generation.seed
 
+    @property
+    def under_way(self) -> bool:
+        """The text was begun, is not complete, and was not left."""
+        return self._generation.under_way
+
+    @property
+    def tokens_kept(self) -> int:
+        """Leading tokens that lie wholly before the stop string; all of them without one."""
+        return self._generation.transcript.tokens_kept
+
+    async def result(self) -> Result:
+        """The whole text, once it is complete; reads what was not read yet.
+
+        Raises:
+            InvalidRequest: the text was left before it was complete.
+        """
+        async with self:
+            async for _ in self:
+                pass
+        if self.finish is None:
+            raise InvalidRequest("the text was left before it was complete; generate it anew")
+        return Result(
+            text=self.text,
+            tokens=tuple(self.tokens),
+            finish=self.finish,
+            stats=self.stats,
+            seed=self.seed,
+        )
+
+    @property
+    def _request(self) -> Request:
+        return self._generation.request
+
+    @property
+    def _session(self) -> Session:
+        return self._generation.session
+
     def __aiter__(self) -> AsyncIterator[Piece]:
         pieces = self._generation.pieces()
         self._held = None
-        return _Reader(self._generation, pieces)
+        return _Reader(self, pieces)
 
     async def __anext__(self) -> Piece:
         self._held = self._generation.pieces()
-        return await self._generation.next_of(self._held)
+        return await self._next_of(self._held)
+
+    async def _next_of(self, pieces: AsyncGenerator[Piece, None]) -> Piece:
+        try:
+            return await self._generation.next_of(pieces)
+        except StopAsyncIteration:
+            if self.finish is not None and self._completed is not None:
+                completed, self._completed = self._completed, None
+                completed(self)
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,15 +161,15 @@ class Stream:
 class _Reader:
     """What a loop over a stream holds."""
 
-    def __init__(self, generation: _Generation, pieces: AsyncGenerator[Piece, None]) -> None:
-        self._generation = generation
+    def __init__(self, stream: Stream, pieces: AsyncGenerator[Piece, None]) -> None:
+        self._stream = stream
         self._pieces = pieces
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Piece:
-        return await self._generation.next_of(self._pieces)
+        return await self._stream._next_of(self._pieces)
 
     async def aclose(self) -> None:
         await self._pieces.aclose()
@@ -109,22 +180,23 @@ class _Generation:
     whoever reads holds that, so that leaving a loop or dropping a stream ends the text and
     frees the draft."""
 
-    def __init__(self, client: Connection, request: Request) -> None:
-        self.stats = Stats(method=request.method.name)
+    def __init__(self, client: Connection, request: Request, line: SessionLine | None) -> None:
+        self.stats = Stats(method=request.generation.method)
         self.finish: str | None = None
         self.transcript = Transcript(request.stop)
+        self.request = request
         self.session = Session(client, request, self.stats)
         self._client = client
-        self._request = request
+        self._line = line
         self._cancelled = threading.Event()
         self._began = False
         self._closed_with_client = False
         self._over = asyncio.Event()
-        self._reader: asyncio.Task[object] | None = None
+        self._reader: object = None
         self._pieces: weakref.ref[AsyncGenerator[Piece, None]] | None = None
 
     async def next_of(self, pieces: AsyncGenerator[Piece, None]) -> Piece:
-        self._reader = asyncio.current_task()
+        self._reader = reader()
         try:
             return await pieces.__anext__()
         except StopAsyncIteration:
@@ -136,6 +208,11 @@ class _Generation:
             raise
 
     @property
+    def under_way(self) -> bool:
+        pieces = None if self._pieces is None else self._pieces()
+        return pieces is not None and self._began and not self._over.is_set()
+
+    @property
     def waits_for_this_task(self) -> bool:
         """It goes on only if the task that asks reads on."""
         pieces = None if self._pieces is None else self._pieces()
@@ -144,7 +221,7 @@ class _Generation:
             and not _running(pieces)
             and not self._over.is_set()
             and self._reader is not None
-            and self._reader is asyncio.current_task()
+            and self._reader == reader()
         )
 
     async def aclose(self) -> None:
@@ -184,8 +261,15 @@ class _Generation:
             self._over.set()
 
     async def _text_pieces(self) -> AsyncGenerator[Piece, None]:
-        client, request = self._client, self._request
+        client = self._client
         await client.connect()
+        request = self._settled_request()
+        line, stats = self._line, self.stats
+        self.session = (
+            Session(client, request, stats)
+            if line is None
+            else KeptSession(client, request, stats, line)
+        )
         if request.method.name not in client.card.methods:
             raise UnknownMethod(
                 f"the server does not offer method {request.method.name!r}; "
@@ -211,11 +295,27 @@ class _Generation:
                 yield rest
         finally:
             self.stats.retries = client.transport.retries - retries
-            if self.session.session_id:
-                client.forget(self.session.session_id)
+            self.session.close()
+
+    def _settled_request(self) -> Request:
+        """The request with the method that "auto" comes to."""
+        client, request = self._client, self.request
+        if request.generation.method == AUTO:
+            known = request.control
+            if not isinstance(known, Controller):
+                known = client.controller(AUTO, plain=True)
+            offered = [name for name in client.card.methods if name != "autoregressive"]
+            sampling = request.generation.sampling
+            name = known.method(temperature=sampling.temperature, offered=offered)
+            method = method_named(name)
+            self.request = replace(
+                request, method=method, generation=replace(request.generation, method=name)
+            )
+            self.stats.method = name
+        return self.request
 
     async def _tokens(self) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
-        client, request = self._client, self._request
+        client, request = self._client, self.request
         if not request.method.drafts:
             alone = server_alone(client, request, self.session, self.stats)
             async with contextlib.aclosing(alone) as tokens:
@@ -223,6 +323,10 @@ class _Generation:
                     yield item
             return
         async with client.drafting(self):
+            if isinstance(request.control, Controller):
+                request.control.begin(
+                    method=request.method.name, temperature=request.generation.sampling.temperature
+                )
             text = DraftedText(client, request, self.session, self.stats, self._cancelled)
             async with contextlib.aclosing(text.tokens()) as tokens:
                 async for item in tokens:

@@ -20,6 +20,7 @@ from edge_sdk import EdgeClient, Retry, Sampling, Timeouts
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import toy_byte_vocabulary
+from edge_sdk.offline import OfflinePolicy
 from edge_sdk.vocab import Vocabulary
 from server_app.app import create_app
 from server_app.settings import Settings
@@ -261,9 +262,11 @@ async def connected(
     faults: Faults | None = None,
     retry: Retry = QUICK,
     reply: float = 10.0,
+    offline: OfflinePolicy = "fail",
     **options: Any,
 ) -> AsyncIterator[EdgeClient]:
-    """A client of a server, over a failing network if there are faults."""
+    """A client of a server, over a failing network if there are faults. A server that is gone
+    is an error, where a client's own default is to wait for it."""
     url = server if isinstance(server, str) else server.url
     async with contextlib.AsyncExitStack() as stack:
         http = None
@@ -278,6 +281,7 @@ async def connected(
             timeouts=Timeouts(reply=reply),
             cache=None,
             http_client=http,
+            offline=offline,
             **options,
         )
         yield await stack.enter_async_context(client)
