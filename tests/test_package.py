@@ -26,6 +26,7 @@ DEVICE = frozenset(
     {"httpx", "msgpack", "numpy", "onnxruntime", "sniffio", "tokenizers", "websockets"}
 )
 CLI = frozenset({"rich", "typer"})
+GATEWAY = CLI | {"fastapi", "pydantic", "pydantic_core", "starlette", "uvicorn"}
 EMPTY_NAMES = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
 
 
@@ -49,8 +50,24 @@ def allowed(path: Path) -> frozenset[str]:
     room = path.relative_to(ROOT).parts[0]
     if room != "edge_sdk":
         return frozenset()
-    inside_cli = path.is_relative_to(ROOT / "edge_sdk" / "cli")
-    return DEVICE | (CLI if inside_cli else frozenset()) | {"edge_sdk"}
+    further: frozenset[str] = frozenset()
+    if path.is_relative_to(ROOT / "edge_sdk" / "cli"):
+        further = CLI
+    elif path.is_relative_to(ROOT / "edge_sdk" / "gateway"):
+        further = GATEWAY
+    return DEVICE | further | {"edge_sdk"}
+
+
+def leads_to_the_gateway(path: Path, source: str) -> list[str]:
+    """Imports of the gateway from elsewhere in the SDK, whose base has not its packages."""
+    outside = not path.is_relative_to(ROOT / "edge_sdk" / "gateway")
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for node in ast.walk(ast.parse(source))
+        if outside
+        and isinstance(node, ast.Import | ast.ImportFrom)
+        and "edge_sdk.gateway" in ast.unparse(node)
+    ]
 
 
 def wrong_arrows(path: Path, source: str) -> list[str]:
@@ -80,6 +97,10 @@ def test_arrows(room: str) -> None:
         ("edge_sdk/x.py", "from server_app.engine import y", 1),
         ("edge_sdk/x.py", "import typer", 1),
         ("edge_sdk/cli/x.py", "import typer, rich.table", 0),
+        ("edge_sdk/cli/x.py", "import fastapi", 1),
+        ("edge_sdk/gateway/x.py", "import fastapi, pydantic, uvicorn, typer", 0),
+        ("edge_sdk/gateway/x.py", "import torch", 1),
+        ("edge_sdk/gateway/x.py", "import server_app", 1),
         ("edge_sdk/x.py", "import numpy as np\nimport json\nfrom edge_sdk.errors import X", 0),
         ("server_app/x.py", "import torch\nfrom edge_sdk.wire import y", 0),
         ("server_app/x.py", "from export.gguf import y", 1),
@@ -90,6 +111,17 @@ def test_arrows(room: str) -> None:
 )
 def test_the_arrow_check_sees(path: str, source: str, count: int) -> None:
     assert len(wrong_arrows(ROOT / path, source)) == count
+
+
+def test_the_base_does_not_know_the_gateway() -> None:
+    found = [
+        f
+        for path in modules("edge_sdk")
+        for f in leads_to_the_gateway(path, path.read_text("utf-8"))
+    ]
+    assert found == []
+    source = "from edge_sdk.gateway.pool import Pool"
+    assert leads_to_the_gateway(ROOT / "edge_sdk" / "x.py", source) == ["edge_sdk/x.py:1"]
 
 
 def test_no_module_is_named_after_nothing() -> None:

@@ -10,19 +10,21 @@ from fastapi.responses import JSONResponse, Response
 
 from edge_sdk.arguments import shown
 from edge_sdk.errors import InvalidRequest, NotFound
+from edge_sdk.gateway.openai.body import read_object
+from edge_sdk.gateway.openai.chat_request import ChatRequest
+from edge_sdk.gateway.openai.completion_request import CompletionRequest
+from edge_sdk.gateway.openai.event_stream import EventStream
+from edge_sdk.gateway.openai.model_names import ModelNames
+from edge_sdk.gateway.openai.problems import CLIENT_GONE
+from edge_sdk.gateway.openai.replies import ChatReplies, CompletionReplies, Replies
+from edge_sdk.gateway.openai.text_request import TextRequest
+from edge_sdk.gateway.openai.texts import ClientGone
 from server_app.auth import owner_of
 from server_app.host import Host
-from server_app.openai.body import read_object
-from server_app.openai.chat_request import ChatRequest
-from server_app.openai.completion_request import CompletionRequest
-from server_app.openai.event_stream import EventStream
-from server_app.openai.model_names import ModelNames
-from server_app.openai.problems import CLIENT_GONE, OpenAIRoute
-from server_app.openai.replies import ChatReplies, CompletionReplies, Replies, usage
-from server_app.openai.served_texts import ClientGone, ServedTexts
-from server_app.openai.text_request import TextRequest
+from server_app.openai.noted import NotedRoute, note
+from server_app.openai.served_texts import ServedTexts
 
-router = APIRouter(prefix="/v1", route_class=OpenAIRoute)
+router = APIRouter(prefix="/v1", route_class=NotedRoute)
 Owner = Annotated[str, Depends(owner_of)]
 
 
@@ -67,16 +69,16 @@ async def _answered(
             field="model",
         )
     texts = ServedTexts(host, owner, asked)
-    replies = kind(host.target)
+    replies = kind(host.target.name, host.target.vocabulary.fingerprint)
     handed_over = False
     try:
         await texts.begin(request)
         if asked.stream:
-            stream = EventStream(texts, replies, usage_at_end=asked.usage_at_end)
+            stream = EventStream(texts, replies, usage_at_end=asked.usage_at_end, failed=note)
             handed_over = True
             return stream
         answers = await texts.whole(request)
-        return JSONResponse(replies.whole(answers, usage(texts)))
+        return JSONResponse(replies.whole(answers, texts.usage))
     except ClientGone:
         return Response(status_code=CLIENT_GONE)
     except InvalidRequest as error:

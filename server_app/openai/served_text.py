@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from edge_sdk.errors import CosdError, RateLimited, ServerFault, ServerUnavailable, SessionLost
+from edge_sdk.gateway.openai.delta import Delta, FinishReason
 from edge_sdk.tokens import Origin, Token
 from edge_sdk.transcript import Transcript
 from edge_sdk.wire import (
@@ -29,23 +29,6 @@ from server_app.host import Host
 MAX_REOPENS: Final = 8  # in a row, without a token between them
 MAX_WAITS: Final = 5  # in a row, for a server that is full
 _WAIT_SECONDS: Final = 1.0
-
-FinishReason = Literal["stop", "length"]
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """Some more of a text.
-
-    Attributes:
-        index: which of the request's texts.
-        text: whole characters, perhaps none.
-        finish_reason: set with the last one.
-    """
-
-    index: int
-    text: str
-    finish_reason: FinishReason | None = None
 
 
 class ServedText:

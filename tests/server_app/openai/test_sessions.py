@@ -21,10 +21,11 @@ from edge_sdk.errors import (
     ServerUnavailable,
     SessionLost,
 )
+from edge_sdk.gateway.openai.delta import Delta
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generate, Generated, Generation, Prompt
 from server_app.openai import served_text
-from server_app.openai.served_text import Delta, ServedText
+from server_app.openai.served_text import ServedText
 from server_app.target.toy import ToyTarget
 
 PASS_SECONDS = 0.01

@@ -23,7 +23,6 @@ from edge_sdk.errors import (
     SessionError,
     Unauthorized,
 )
-from server_app.observability.facts import current_facts
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,7 @@ def body_of(error: CosdError) -> dict[str, Any]:
 
 
 def reply(error: CosdError) -> JSONResponse:
-    """An error as a reply, noted for the log and the metrics."""
-    current_facts().fail(error.code)
+    """An error as a reply."""
     status = status_of(error)
     headers = {}
     if status in (RateLimited.status, ServerUnavailable.status):
@@ -82,6 +80,9 @@ def reply(error: CosdError) -> JSONResponse:
 class OpenAIRoute(APIRoute):
     """A route whose errors have OpenAI's form; those of its dependencies too."""
 
+    def failed(self, error: CosdError) -> None:
+        """Told every error that is replied; for what a server notes of it."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
 
@@ -89,9 +90,11 @@ class OpenAIRoute(APIRoute):
             try:
                 return await inner(request)
             except CosdError as error:
-                return reply(error)
+                told = error
             except Exception:
                 log.exception("a request failed")
-                return reply(ServerFault("the server failed on this request; its log says why"))
+                told = ServerFault("the server failed on this request; its log says why")
+            self.failed(told)
+            return reply(told)
 
         return handler

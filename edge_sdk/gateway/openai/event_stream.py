@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from edge_sdk.errors import CosdError
-from server_app.observability.facts import current_facts
-from server_app.openai.problems import body_of
-from server_app.openai.replies import Replies, usage
-from server_app.openai.served_texts import ServedTexts
+from edge_sdk.gateway.openai.problems import body_of
+from edge_sdk.gateway.openai.replies import Replies
+from edge_sdk.gateway.openai.texts import Texts
 
 _DONE: Final = b"data: [DONE]\n\n"
 
@@ -25,12 +24,21 @@ class EventStream(StreamingResponse):
     Args:
         texts: begun.
         usage_at_end: whether a last event reports the usage; the others then say null.
+        failed: told an error that is sent as an event.
     """
 
-    def __init__(self, texts: ServedTexts, replies: Replies, *, usage_at_end: bool) -> None:
+    def __init__(
+        self,
+        texts: Texts,
+        replies: Replies,
+        *,
+        usage_at_end: bool,
+        failed: Callable[[CosdError], None] = lambda error: None,
+    ) -> None:
         self._texts = texts
         self._replies = replies
         self._usage_at_end = usage_at_end
+        self._failed = failed
         # Proxies must not gather what is meant to come as it is written.
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(self._events(), media_type="text/event-stream", headers=headers)
@@ -52,11 +60,11 @@ class EventStream(StreamingResponse):
                 if delta.text or delta.finish_reason:
                     yield self._line(self._replies.event(delta))
         except CosdError as error:
-            current_facts().fail(error.code)
+            self._failed(error)
             yield _encoded(body_of(error))
             return
         if self._usage_at_end:
-            yield _encoded(self._replies.last(usage(self._texts)))
+            yield _encoded(self._replies.last(self._texts.usage))
         yield _DONE
 
     def _line(self, event: dict[str, Any]) -> bytes:

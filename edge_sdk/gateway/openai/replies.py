@@ -8,27 +8,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from server_app.openai.served_text import Delta
-from server_app.openai.served_texts import ServedTexts
-from server_app.target.model import TargetModel
+from edge_sdk.gateway.openai.delta import Delta
 
 
 class Replies(ABC):
-    """What one request is answered with: one object, or the events of a stream."""
+    """What one request is answered with: one object, or the events of a stream.
+
+    Args:
+        model: name of the target.
+        fingerprint: of its vocabulary.
+    """
 
     prefix: ClassVar[str]
     whole_object: ClassVar[str]
     event_object: ClassVar[str]
 
-    def __init__(self, target: TargetModel) -> None:
+    def __init__(self, model: str, fingerprint: str) -> None:
         self._head = {
             "id": f"{self.prefix}-{secrets.token_hex(16)}",
             "created": int(time.time()),
-            "model": target.name,
-            "system_fingerprint": target.vocabulary.fingerprint[:16],
+            "model": model,
+            "system_fingerprint": fingerprint[:16],
         }
 
-    def whole(self, answers: Sequence[tuple[str, str]], usage: dict[str, int]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[tuple[str, str]], usage: dict[str, Any]) -> dict[str, Any]:
         """The reply with every text; `answers` are texts and finish reasons."""
         choices = [
             {
@@ -49,7 +52,7 @@ class Replies(ABC):
         """The event of some more text."""
         return self._event(delta.index, self._more(delta.text), delta.finish_reason)
 
-    def last(self, usage: dict[str, int]) -> dict[str, Any]:
+    def last(self, usage: dict[str, Any]) -> dict[str, Any]:
         """The event that reports the usage."""
         return {**self._head, "object": self.event_object, "choices": [], "usage": usage}
 
@@ -90,13 +93,3 @@ class ChatReplies(Replies):
 
     def _more(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text} if text else {}}
-
-
-def usage(texts: ServedTexts) -> dict[str, int]:
-    """Tokens of the prompts, each once, and of the texts."""
-    prompt, completion = texts.prompt_tokens, texts.completion_tokens
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
