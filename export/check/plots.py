@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,10 @@ def _empty(height: float = 3.2) -> tuple[Figure, Any]:
 def _svg(figure: Figure, prefix: str) -> str:
     """The element alone, its ids begun with `prefix`: those of two pictures must not meet."""
     buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": prefix, "svg.fonttype": "path"}):
+    # Letters stay text: the browser has those that the font of the measuring machine lacks.
+    letters = matplotlib.rc_context({"svg.hashsalt": prefix, "svg.fonttype": "none"})
+    with letters, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)
     text = buffer.getvalue()

@@ -28,7 +28,7 @@ from export.check.report import Report
 from export.check.run import CheckOptions
 from export.check.terminal import show
 
-HOSTILE = "<script>alert(1)</script> costs $5 and $6"
+HOSTILE = "<script>alert(1)</script> costs $5 and $6, 海は"
 PROMPTS = ("the sea", HOSTILE)
 QUICK: dict[str, Any] = {"threads": (1,), "tokens": 6, "prompts": PROMPTS}
 
@@ -126,6 +126,7 @@ def test_a_page_that_needs_nothing_beside_it(report: Report, tmp_path: Path) -> 
     page = path.read_text(encoding="utf-8")
     assert page.count("<svg") == 4
     assert "<script" not in page
+    assert "&lt;script&gt;alert" in page
     assert not re.search(r"""(src|href)=["'](?!#)""", page)
     assert "url(http" not in page
     assert "@import" not in page
