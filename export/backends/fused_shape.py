@@ -134,11 +134,19 @@ def _rotations(
 ) -> tuple[tuple[Rotation, ...], tuple[int, ...]]:
     """The kinds of rotary positions, and the kind of each layer."""
     decoder = model.model
+    if isinstance(decoder.rotary_emb.rope_type, dict):  # Gemma 3 in transformers 5
+        layers = list(model.config.layer_types)
+        kinds = sorted(set(layers))
+        rotations = tuple(
+            read_rotation(decoder.rotary_emb, head=head, context=context, kind=kind)
+            for kind in kinds
+        )
+        return rotations, tuple(kinds.index(layer) for layer in layers)
     rotation = read_rotation(decoder.rotary_emb, head=head, context=context)
     local = getattr(decoder, "rotary_emb_local", None)
     if local is None:
         return (rotation,), (0,) * len(windows)
-    # Gemma 3 turns layers with a window by other angles.
+    # Gemma 3 in transformers 4 turns layers with a window by other angles.
     near = read_rotation(local, head=head, context=context)
     return (rotation, near), tuple(int(window > 0) for window in windows)
 

@@ -34,28 +34,31 @@ class Rotation:
         return np.cos(angles) * factor, np.sin(angles) * factor
 
 
-def read_rotation(rotary: Any, *, head: int, context: int) -> Rotation:
+def read_rotation(rotary: Any, *, head: int, context: int, kind: str | None = None) -> Rotation:
     """The rotation of a rotary embedding of transformers.
 
     Args:
         rotary: the module.
         head: width of a head.
         context: positions that are compared.
+        kind: type of attention, for a module that turns each by other angles.
 
     Raises:
         UnsupportedModel: it turns part of a head, or by angles that are not of the form above.
     """
     import torch
 
-    if rotary.rope_type not in _STATIC:
-        raise _unsupported(f"rotary positions of type {rotary.rope_type!r}")
+    scaling = rotary.rope_type if kind is None else rotary.rope_type[kind]
+    if scaling not in _STATIC:
+        raise _unsupported(f"rotary positions of type {scaling!r}")
+    prefix, which = ("", ()) if kind is None else (f"{kind}_", (kind,))
     with torch.no_grad():
         like = torch.zeros(1, dtype=torch.float32)
-        cosines, sines = rotary(like, torch.arange(context)[None])
+        cosines, sines = rotary(like, torch.arange(context)[None], *which)
     if cosines.shape[-1] != head:
         raise _unsupported(f"rotary positions on {cosines.shape[-1]} of {head} dimensions")
-    frequencies = rotary.inv_freq.detach().to(torch.float32).numpy().copy()
-    rotation = Rotation(frequencies, float(rotary.attention_scaling))
+    frequencies = getattr(rotary, f"{prefix}inv_freq").detach().to(torch.float32).numpy().copy()
+    rotation = Rotation(frequencies, float(getattr(rotary, f"{prefix}attention_scaling")))
     # transformers repeats the angles for both halves of a head.
     for ours, theirs in zip(rotation.tables(context), (cosines, sines), strict=True):
         both = theirs[0].numpy().reshape(context, 2, head // 2)

@@ -88,6 +88,14 @@ class Made:
             return np.asarray(self.model(torch.tensor([ids])).logits[0, -1].numpy())
 
 
+def needs(backend: str) -> None:
+    """Skip where optimum's exporter cannot be: beside transformers 5."""
+    import transformers
+
+    if backend == "optimum" and int(transformers.__version__.split(".")[0]) >= 5:
+        pytest.skip("optimum's exporter needs transformers below 4.58")
+
+
 def difference(row: np.ndarray, exact: np.ndarray) -> float:
     """Largest difference of two logits, relative to the spread of the row."""
     return float(np.abs(row - exact).max() / (exact.max() - exact.min()))
@@ -170,6 +178,7 @@ def test_few_bits_round_as_on_the_other_graph(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int, recorder: Any
 ) -> None:
     """The same weights, so the laws differ only by the rounding of activations to 8 bits."""
+    needs("optimum")
     # Packed layers are wider: query, key and value, gate and up.
     monkeypatch.setitem(RECIPES, 4, replace(RECIPES[4], widening=RECIPES[4].other))
     rows = []
@@ -236,6 +245,7 @@ def test_folders_that_hold_no_model(tmp_path: Path) -> None:
 def test_weights_that_are_missing_or_too_many(tmp_path: Path, backend: str, missing: bool) -> None:
     from safetensors.torch import load_file, save_file
 
+    needs(backend)
     write_model(tmp_path / "source", "Llama")
     path = tmp_path / "source" / "model.safetensors"
     weights = load_file(path)
@@ -280,6 +290,7 @@ def test_auto_takes_the_fused_graph_and_says_so(tmp_path: Path, recorder: Any) -
 
 
 def test_auto_falls_back_where_the_runtime_refuses_the_graph(tmp_path: Path, recorder: Any) -> None:
+    needs("optimum")
     write_model(tmp_path / "source", "Llama", head_dim=12)
     _, maker = make_graph("auto", tmp_path / "source", tmp_path, context=CONTEXT, progress=recorder)
     assert maker == "optimum"
@@ -287,6 +298,7 @@ def test_auto_falls_back_where_the_runtime_refuses_the_graph(tmp_path: Path, rec
 
 
 def test_auto_falls_back_and_says_why(tmp_path: Path, recorder: Any) -> None:
+    needs("optimum")
     write_model(tmp_path / "source", "Llama", hidden_act="relu")
     graph, maker = make_graph(
         "auto", tmp_path / "source", tmp_path, context=CONTEXT, progress=recorder
