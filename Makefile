@@ -11,7 +11,7 @@ VENV5 := .venv5
 COMMA := ,
 # Exports that need no optimum, which has no place beside transformers 5.
 EXPORT5 := $(addprefix tests/export/,check test_hub.py test_pipeline.py test_resuming.py \
-  test_sources.py test_whole_exports.py)
+  test_sources.py test_whole_exports.py backends/test_fused_backend.py)
 INSTALLED := $(VENV)/.installed
 INSTALLED5 := $(VENV5)/.installed
 
