@@ -65,5 +65,8 @@ class TimedDraft(DraftModel):
     def rewind(self, length: int) -> None:
         self._inner.rewind(length)
 
+    def cancel(self) -> None:
+        self._inner.cancel()
+
     def close(self) -> None:
         return

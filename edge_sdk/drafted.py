@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from edge_sdk.adapt import Plan
 from edge_sdk.blocks import Block, Outcome
@@ -25,6 +25,8 @@ from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.tokens import Token
 from edge_sdk.wire import Finish
+
+_CANCEL_SECONDS: Final = 0.01  # between two tries to stop a pass of the draft
 
 T = TypeVar("T")
 
@@ -260,7 +262,12 @@ class DraftedText:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             self._cancelled.set()
-            await asyncio.wait([future])
+            # Again and again, since a long prompt is read in several passes.
+            while not future.done():
+                self._follower.model.cancel()
+                await asyncio.wait([future], timeout=_CANCEL_SECONDS)
+            if not future.cancelled():
+                future.exception()
             raise
 
     def _check_open(self) -> None:

@@ -76,6 +76,11 @@ class DraftModel(ABC):
             InvalidRequest: `length` is negative or above the present length.
         """
 
+    def cancel(self) -> None:
+        """Make a pass under way end soon, by an error; safe from any thread. Nothing happens
+        between passes, or in a model whose passes are too short for it."""
+        return
+
     def reset(self) -> None:
         """Forget every id."""
         self.rewind(0)
