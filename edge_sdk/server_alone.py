@@ -26,6 +26,10 @@ from edge_sdk.tokens import Origin, Token
 from edge_sdk.wire import Finish, Generated
 
 
+class _EndedEarly(ConnectionFailed):
+    """A stream that the server itself ended: the link is up, and waiting would not mend it."""
+
+
 async def server_alone(
     client: Connection, request: Request, session: Session, stats: Stats
 ) -> AsyncGenerator[tuple[Sequence[Token], Finish], None]:
@@ -98,7 +102,7 @@ async def stretch_alone(
                     yield token_id, Finish(message.finish)
                     if message.finish or len(generated()) == end:
                         return
-            raise ConnectionFailed("the server's stream ended before the text was complete")
+            raise _EndedEarly("the server's stream ended before the text was complete")
         except SessionLost:
             reopened += 1
             if reopened > MAX_REOPENS:
@@ -116,7 +120,9 @@ async def stretch_alone(
             failures += 1
             if failures < client.retry.attempts:
                 await asyncio.sleep(max(error.retry_after or 0.0, client.retry.delay(failures)))
-            elif isinstance(error, ConnectionFailed | TimedOut):
+            elif isinstance(error, ConnectionFailed | TimedOut) and not isinstance(
+                error, _EndedEarly
+            ):
                 await client.outage.endure(error)
             else:
                 raise
