@@ -1,0 +1,165 @@
+"""`cosd gateway`: OpenAI's interface on this device."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edge_sdk.client import EdgeClient
+from edge_sdk.decoding.registry import METHODS, method_named
+from edge_sdk.draft.onnx import OnnxDraft
+from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError
+from edge_sdk.gateway.access import Access
+from edge_sdk.gateway.application import create_app
+from edge_sdk.gateway.drafted_text import AUTO
+from edge_sdk.gateway.pool import Pool
+from edge_sdk.gateway.process import Process, address_of, bound, only_this_machine
+
+log = logging.getLogger("edge_sdk.gateway")
+
+_SERVER_KEY = "COSD_API_KEY"
+_OWN_KEY = "COSD_GATEWAY_KEY"
+
+
+def gateway(
+    server: Annotated[
+        str, typer.Option(help="Address of the server.", envvar="COSD_SERVER")
+    ] = "http://127.0.0.1:8077",
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Folder of an exported draft model (`cosd export`); not needed for "
+            "autoregressive.",
+            envvar="COSD_DRAFT",
+        ),
+    ] = None,
+    drafts: Annotated[
+        int, typer.Option(min=1, max=64, help="Texts written at once, each with its own draft.")
+    ] = 1,
+    queue: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait; more are refused for a while.")
+    ] = 8,
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"auto, or one of {', '.join(METHODS)}. auto is lossless: greedy at temperature "
+            f"0, coupled for a request with a seed, else hybrid."
+        ),
+    ] = AUTO,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Further name of the model, for programs that insist on one; may be repeated."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8078,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each draft.")] = None,
+) -> None:
+    """Answer OpenAI's clients on this device: the draft runs here, the server checks it.
+
+    Programs need only another base address, http://127.0.0.1:8078/v1. COSD_API_KEY is the key
+    for the server; COSD_GATEWAY_KEY, if set, is the key that programs have to show here.
+
+    Example: `cosd gateway --server http://gpu-box:8077 --draft my-draft`
+    """
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # It tells every request of its own.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if method != AUTO:
+        method_named(method)
+    if draft is None and method != "autoregressive":
+        raise InvalidRequest(
+            "--draft is missing; give the folder that `cosd export` made, or use "
+            "--method autoregressive",
+            field="draft",
+        )
+    own_key = os.environ.get(_OWN_KEY) or None
+    with bound(host, port) as listener:
+        _warn(listener, own_key)
+        models = [_opened(Path(draft), threads) for _ in range(drafts)] if draft else []
+        try:
+            interrupted = asyncio.run(
+                _serve(
+                    listener,
+                    models or [None] * drafts,
+                    server=server,
+                    queue=queue,
+                    access=Access(own_key),
+                    aliases=alias or [],
+                    method=method,
+                )
+            )
+        finally:
+            for model in models:
+                model.close()
+    if interrupted:
+        raise KeyboardInterrupt
+    log.info("ended")
+
+
+async def _serve(
+    listener: socket.socket,
+    models: list[OnnxDraft] | list[None],
+    *,
+    server: str,
+    queue: int,
+    access: Access,
+    aliases: list[str],
+    method: str,
+) -> bool:
+    """Serve until a signal; True if it was Ctrl-C."""
+    key = os.environ.get(_SERVER_KEY) or None
+    clients = [EdgeClient(server, draft=model, api_key=key, offline="fail") for model in models]
+    pool = Pool(clients, queue=queue)
+    try:
+        await _connected(pool)
+        process = Process(create_app(pool, access=access, aliases=aliases, method=method))
+        log.info("listening on %s/v1", address_of(listener))
+        await process.serve(sockets=[listener])
+        return process.interrupted
+    finally:
+        await pool.aclose()
+
+
+async def _connected(pool: Pool) -> None:
+    """Connect; a device may be offline for now, but what cannot get better by itself ends."""
+    try:
+        await pool.connect()
+        card = await pool.card()
+        log.info("the server writes with %s", card.model)
+    except (TransportError, ServerUnavailable) as error:
+        log.warning("%s; requests are refused until the server answers", error.message)
+
+
+def _opened(folder: Path, threads: int | None) -> OnnxDraft:
+    log.info("loading the draft %s", folder)
+    return OnnxDraft.open(folder, threads=threads)
+
+
+def _warn(listener: socket.socket, key: str | None) -> None:
+    if only_this_machine(listener):
+        return
+    if key is None:
+        log.warning(
+            "%s is reachable from other machines and %s is not set: whoever reaches it writes "
+            "with this device's draft and with its key for the server",
+            address_of(listener),
+            _OWN_KEY,
+        )
+    else:
+        log.warning(
+            "%s is reachable from other machines over plain HTTP: texts and the key can be read "
+            "on the way; put a proxy with TLS before it",
+            address_of(listener),
+        )
