@@ -11,12 +11,12 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_sdk.draft.manifest import Manifest
-from edge_sdk.draft.mapped_pages import release_pages
 from edge_sdk.draft.model import DraftModel
 from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
 from edge_sdk.draft.pruned_head import PrunedHead
+from edge_sdk.draft.resident import release_pages, return_freed
 from edge_sdk.draft.text import DraftText
 from edge_sdk.draft.token_list import TokenList
 from edge_sdk.draft.tokenizer_text import TokenizerText, load_tokenizer
@@ -96,6 +96,7 @@ class OnnxDraft(DraftModel):
             prefix_ids=manifest.prefix_ids,
             chat=manifest.chat,
         )
+        return_freed()
         session = open_session(
             folder / manifest.graph,
             threads=default_threads() if threads is None else threads,
@@ -110,6 +111,7 @@ class OnnxDraft(DraftModel):
         )
         draft._try_out(folder / manifest.graph)
         release_pages(folder / name for name in manifest.files)
+        return_freed()
         return draft
 
     @property

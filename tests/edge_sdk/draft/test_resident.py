@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.draft.mapped_pages import release_pages
+from edge_sdk.draft.resident import release_pages
 
 SIZE = 64 * mmap.PAGESIZE
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
