@@ -74,16 +74,15 @@ class Trace:
     def round(self, ended: Round) -> None:
         """A round ended; for `on_round`."""
         title = _title(ended)
-        facts = _facts(ended)
         if ended.draft_begin is not None and ended.draft_end is not None:
             self._opened(ended.draft_begin)
-            self._span(_DRAFT, title, ended.draft_begin, ended.draft_end, facts)
+            self._span(_DRAFT, title, ended.draft_begin, ended.draft_end, {})
         begin = ended.server_begin
         if ended.sent is None or ended.received is None or begin is None:
             return
         self._opened(ended.sent)
         lane = self._lane(ended.sent, ended.received)
-        self._span(lane, title, ended.sent, ended.received, facts)
+        self._span(lane, title, ended.sent, ended.received, _facts(ended))
         begin = max(begin, self._server_end)
         end = min(begin + ended.server_seconds, ended.received)
         if begin < end:
@@ -161,7 +160,8 @@ class Trace:
     def _event(self, event: dict[str, Any]) -> None:
         separator = "" if self._first else ",\n"
         self._first = False
-        self._write(separator + json.dumps({"pid": _PROCESS, **event}))
+        text = json.dumps({"pid": _PROCESS, **event}, separators=(",", ":"))
+        self._write(separator + text)
 
     def _write(self, text: str) -> None:
         try:

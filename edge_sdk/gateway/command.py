@@ -74,8 +74,9 @@ def gateway(
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    # It tells every request of its own.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # They tell every request, and every step of starting and ending.
+    for name in ("httpx", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     if method != AUTO:
         method_named(method)
     if draft is None and method != "autoregressive":
