@@ -236,6 +236,7 @@ class Socket:
             self.answered += 1
         elif kind == Down.END and (call.left or call.tokens is not None):
             answer = (b"", 0.0)
+            self.answered += 1
         else:
             raise Broken(f"it answers slot {slot} with a frame of kind {kind}")
         del self._calls[slot]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harness.serving import QUICK, related_draft
+from harness.serving import QUICK, related_draft, toy_target
 
 from edge_sdk import EdgeClient, Timeouts
 from edge_sdk.draft.toy import ToyDraft
@@ -69,3 +69,20 @@ def gateway(
         process.should_exit = True
         thread.join(timeout=15)
         assert not thread.is_alive(), "the gateway does not stop"
+
+
+def slow_target(seconds: float) -> Callable[[], Any]:
+    """A target whose passes take so long."""
+
+    def made() -> Any:
+        target = toy_target()
+        forward = target.forward
+
+        def late(chunks: Any) -> Any:
+            time.sleep(seconds)
+            return forward(chunks)
+
+        target.forward = late  # type: ignore[method-assign]
+        return target
+
+    return made

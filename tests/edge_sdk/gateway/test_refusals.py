@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from harness.gateway import Gateway, gateway
-from harness.serving import PROMPT, Serving, serving, toy_target, until
+from harness.gateway import Gateway, gateway, slow_target
+from harness.serving import PROMPT, Serving, serving, until
 
 COMPLETION: dict[str, Any] = {"model": "toy", "prompt": PROMPT, "max_tokens": 3}
 LONG: dict[str, Any] = {"model": "toy", "prompt": PROMPT, "max_tokens": 4000}
@@ -20,23 +18,6 @@ LONG: dict[str, Any] = {"model": "toy", "prompt": PROMPT, "max_tokens": 4000}
 
 def asking(gate: Gateway, key: str = "none") -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{gate.url}/v1", api_key=key, max_retries=0)
-
-
-def slow_target(seconds: float) -> Callable[[], Any]:
-    """A target whose passes take so long."""
-
-    def made() -> Any:
-        target = toy_target()
-        forward = target.forward
-
-        def late(chunks: Any) -> Any:
-            time.sleep(seconds)
-            return forward(chunks)
-
-        target.forward = late  # type: ignore[method-assign]
-        return target
-
-    return made
 
 
 @pytest.mark.parametrize(
