@@ -108,6 +108,7 @@ def load_app(settings: Settings, source: str | Path, progress: Callable[[str], N
         dtype=settings.dtype,
         chat_template=None if settings.chat_template == "model" else settings.chat_template,
         cache_tokens=settings.cache_tokens or None,
+        pack_weights=settings.pack_weights,
         progress=progress,
     )
     _announce(settings, model)

@@ -120,9 +120,8 @@ class Runner:
 
     def _judge_all(self, fed: Sequence[_Fed], logits: Sequence[torch.Tensor]) -> None:
         with torch.inference_mode():
-            rows = [
-                work.rows(self.target, part) for (work, _), part in zip(fed, logits, strict=True)
-            ]
+            pairs = zip(fed, logits, strict=True)
+            rows = [work.rows(self.target, part) for (work, _), part in pairs]
             prepare([some for some in rows if some is not None])
             for (work, _), some in zip(fed, rows, strict=True):
                 self._judge(work, some)
@@ -141,6 +140,7 @@ class Runner:
         """After a step: tell what happened."""
         if work.error is not None:
             return
+        work.settle(self.target)
         self.caches.filled(work.session)
         if work.done and isinstance(work, VerifyWork) and work.verdict is not None:
             self._observer.verdict(

@@ -61,6 +61,10 @@ class Work(ABC):
     def judge(self, target: TargetModel, rows: Rows | None) -> None:
         """Use the rows of the last chunk. Sets `done` after the last one."""
 
+    def settle(self, target: TargetModel) -> None:
+        """Take the cache back to the text, once judged."""
+        return
+
     def undo(self, target: TargetModel) -> None:
         """Leave the session as it was before the first chunk, but for a longer cache."""
         return
@@ -165,6 +169,10 @@ class VerifyWork(Work):
         if session.finish(target) == Finish.NONE:
             self._tokens = self._proposal.tokens[: session.room(target.context)]
 
+    def settle(self, target: TargetModel) -> None:
+        if self.done:
+            self.session.trim_cache(target, self.session.length - 1)
+
     def undo(self, target: TargetModel) -> None:
         if self.begun and not self.done:
             self.begun = False
@@ -215,7 +223,6 @@ class VerifyWork(Work):
             state=half.state,
             nll=half.take_nll(),
         )
-        session.trim_cache(target, session.length - 1)
         self.seconds = time.perf_counter() - self._begin
         self.done = True
         self.spoiled = False

@@ -27,6 +27,7 @@ from server_app.target.checkpoint import (
 from server_app.target.chunk_check import check_chunks
 from server_app.target.free_memory import free_bytes, is_out_of_memory
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
+from server_app.target.output_layer import keep_logits
 from server_app.target.packed_batch import PackedBatch
 from server_app.target.packed_linear import check_packable, pack_linear_layers
 from server_app.target.paged_cache import PAGE, PagedCache
@@ -148,6 +149,7 @@ class HuggingFaceTarget(TargetModel):
         if pack_weights:
             progress(f"{label}: packing weights")
             pack_linear_layers(model)
+        keep_logits(model)
         progress(f"{label}: checking a pass against the stock model")
         target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
         progress(

@@ -52,7 +52,8 @@ def _rows(target: TargetModel, model: Any) -> list[tuple[torch.Tensor, torch.Ten
         target.forward([Chunk(first, texts[0][:7], 0)])
         target.forward([Chunk(first, texts[1], 1)])
         target.rollback(first, 7)
-        ours = target.forward([Chunk(first, texts[0][7:], 3), Chunk(second, texts[1], 2)])
+        both = target.forward([Chunk(first, texts[0][7:], 3), Chunk(second, texts[1], 2)])
+        ours = [rows.clone() for rows in both]  # the stock model's pass may write over them
     finally:
         target.release(first)
         target.release(second)
