@@ -49,7 +49,7 @@ class TokenStream:
                 "the last block was rejected; its settled token must come with the request",
                 field="settled",
             )
-        if message.base > length:
+        if message.base > length or (self._settled is not None and message.base < length):
             raise BaseMismatch(
                 f"base is {message.base}, but the text has {length} tokens", field="base"
             )

@@ -431,6 +431,8 @@ async def test_a_stretch_alone_begins_with_the_token_that_the_device_settled(raw
     assert first.rejection is not None
     without = await raw.send("POST", f"{path}/generate", Generate(0))
     assert error(without) == (409, "base_mismatch")
+    early = await raw.send("POST", f"{path}/generate", Generate(0, settled=97))
+    assert error(early) == (409, "base_mismatch")
     stretch = Generate(1, limit=2, settled=97)
     taken = frames((await raw.send("POST", f"{path}/generate", stretch)).content)
     assert len(taken) == 2
