@@ -8,12 +8,14 @@ ARGS ?=
 
 VENV := .venv
 VENV5 := .venv5
+VENV_CLUSTER := .venv-cluster
 COMMA := ,
 # Exports that need no optimum, which has no place beside transformers 5.
 EXPORT5 := $(addprefix tests/export/,check test_hub.py test_pipeline.py test_resuming.py \
   test_sources.py test_whole_exports.py backends/test_fused_backend.py)
 INSTALLED := $(VENV)/.installed
 INSTALLED5 := $(VENV5)/.installed
+INSTALLED_CLUSTER := $(VENV_CLUSTER)/.installed
 
 # As a single-quoted shell word, dollar signs and quotes kept.
 quoted = '$(subst ','\'',$(value $(1)))'
@@ -22,7 +24,7 @@ DEMO_ARGS = $(if $(PROMPT),--prompt $(call quoted,PROMPT)) $(if $(filter-out 0,$
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint types test-fast test-models test-transformers5 clean
+.PHONY: help venv demo test lint types test-fast test-models test-transformers5 test-cluster clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -32,7 +34,7 @@ venv: $(INSTALLED) ## make .venv with everything in it
 demo: $(INSTALLED) ## two real models write one text: PROMPT="...", JSON=1, ARGS="--help"
 	@$(VENV)/bin/python -m bench.demo $(DEMO_ARGS)
 
-test: lint types test-fast test-transformers5 test-models ## everything that must hold
+test: lint types test-fast test-transformers5 test-cluster test-models ## everything that must hold
 
 lint: $(INSTALLED) ## ruff: rules and format
 	$(VENV)/bin/ruff check .
@@ -51,8 +53,11 @@ test-models: $(INSTALLED) ## tests on the real pair of models
 test-transformers5: $(INSTALLED5) ## the server's models and the fused export on transformers 5
 	$(VENV5)/bin/python -m pytest -m "not models" tests/server_app/target $(EXPORT5) $(ARGS)
 
+test-cluster: $(INSTALLED_CLUSTER) ## two replicas of the server on Ray Serve
+	$(VENV_CLUSTER)/bin/python -m pytest tests/server_app/cluster $(ARGS)
+
 clean: ## remove environments, caches and builds; prepared models stay in COSD_HOME
-	rm -rf $(VENV) $(VENV5) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV5) $(VENV_CLUSTER) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1) folder, $(2) file of exact versions, $(3) and $(4) extras
@@ -73,3 +78,12 @@ $(INSTALLED): pyproject.toml constraints/demo.txt
 
 $(INSTALLED5): pyproject.toml constraints/transformers5.txt
 	$(call install,$(VENV5),constraints/transformers5.txt,server$(COMMA)export5,dev)
+
+# Ray and what it needs on top of the other environment, so that torch is not installed again.
+$(INSTALLED_CLUSTER): $(INSTALLED) constraints/cluster.txt
+	@test -x $(VENV_CLUSTER)/bin/pip || $(VENV)/bin/python -m venv $(VENV_CLUSTER)
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	  $(VENV)/bin/python -c "$$site" > "$$($(VENV_CLUSTER)/bin/python -c "$$site")/beneath.pth"
+	@echo "Installing edge-cosd[cluster] into $(VENV_CLUSTER) with the versions of constraints/cluster.txt ..."
+	@$(VENV_CLUSTER)/bin/pip install $(PIP_ARGS) --no-input -c constraints/cluster.txt -e '.[cluster]'
+	@touch $@

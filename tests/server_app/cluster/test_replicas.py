@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -45,7 +46,7 @@ KINDS = (
 class Cluster:
     """A `cosd cluster` process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, haproxy: bool) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -59,13 +60,19 @@ class Cluster:
             "drain-seconds": "30",
         }
         command = [sys.executable, "-m", "edge_sdk.cli.main", "cluster", "toy:1"]
+        command += ["--haproxy"] if haproxy else []
+        for name, value in options.items():
+            command += [f"--{name}", value]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    *command,
-                    *(word for name, value in options.items() for word in (f"--{name}", value)),
-                ],
-                env={**os.environ, "COSD_API_KEYS": KEY, "OMP_NUM_THREADS": "1"},
+                command,
+                env={
+                    **os.environ,
+                    "COSD_API_KEYS": KEY,
+                    "OMP_NUM_THREADS": "1",
+                    # Otherwise a replica that ends waits for half a minute first.
+                    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+                },
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -97,10 +104,12 @@ class Cluster:
         return str(reply.json()["replica"])
 
     def whole(self) -> None:
-        """Wait until there are two."""
+        """Wait until there are two, and the proxy has found both."""
         end = time.monotonic() + START_SECONDS
-        while len(self.replicas()) < 2:
+        reached: set[str] = set()
+        while len(self.replicas()) < 2 or reached != set(self.replicas()):
             assert time.monotonic() < end, self.told()
+            reached = {self.replica_of(secrets.token_hex(16)) for _ in range(16)}
             time.sleep(0.2)
 
     def close(self) -> None:
@@ -116,12 +125,14 @@ class Cluster:
             os.killpg(self.process.pid, signal.SIGTERM)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["ray", "haproxy"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One of each kind of proxy."""
     with tempfile.TemporaryDirectory() as folder:
-        running = Cluster(Path(folder))
+        running = Cluster(Path(folder), haproxy=request.param == "haproxy")
         try:
             running.wait_for("listening on")
+            running.whole()
             yield running
         finally:
             running.close()
