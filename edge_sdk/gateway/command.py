@@ -125,7 +125,7 @@ async def _serve(
     pool = Pool(clients, queue=queue)
     try:
         await _connected(pool)
-        process = Process(create_app(pool, access=access, aliases=aliases, method=method))
+        process = Process(create_app(pool, access=access, aliases=aliases, method=method), pool)
         log.info("listening on %s/v1", address_of(listener))
         await process.serve(sockets=[listener])
         return process.interrupted

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from edge_sdk.client import EdgeClient
-from edge_sdk.errors import CosdError, ServerUnavailable
+from edge_sdk.errors import CosdError
 from edge_sdk.gateway.blame import for_the_asker
 from edge_sdk.gateway.openai.delta import Delta
 from edge_sdk.gateway.pool import Pool
@@ -69,8 +69,6 @@ class DraftedText:
                 await client.connect()
                 await self._written(client, deltas)
             except CosdError as error:
-                if client.closed:
-                    raise ServerUnavailable("the gateway is going down") from error
                 raise for_the_asker(error) from error
 
     async def _written(self, client: EdgeClient, deltas: asyncio.Queue[Delta | CosdError]) -> None:

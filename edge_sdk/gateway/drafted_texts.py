@@ -35,7 +35,7 @@ class DraftedTexts(Texts):
     """
 
     def __init__(self, pool: Pool, request: TextRequest, *, context: int, method: str) -> None:
-        self._admission = pool.admit()
+        self._admission = pool.admit(self.stop)
         orders = [
             (prompt, generation)
             for prompt in request.prompts

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from edge_sdk.client import EdgeClient
 from edge_sdk.errors import CosdError, ServerUnavailable
 from edge_sdk.gateway.blame import for_the_asker
 from edge_sdk.peer import Card
+
+GOING_DOWN: Final = "the gateway is going down"
 
 _FIRST_GUESS: Final = 5.0  # seconds of a request, until one has been seen
 _MEMORY: Final = 0.2  # share of the newest request in the mean
@@ -32,7 +34,9 @@ class Pool:
         self._free = list(clients)
         self._idle = asyncio.Semaphore(len(clients))
         self._most = len(clients) + queue
-        self._requests = 0
+        self._admitted: set[Admission] = set()
+        self._draining = False
+        self._over = asyncio.Event()
         self._mean = _FIRST_GUESS
 
     @property
@@ -43,7 +47,7 @@ class Pool:
     @property
     def requests(self) -> int:
         """Requests that are written or wait."""
-        return self._requests
+        return len(self._admitted)
 
     @property
     def writing(self) -> int:
@@ -69,21 +73,27 @@ class Pool:
             raise for_the_asker(error) from error
         return client.card
 
-    def admit(self) -> Admission:
+    def admit(self, stop: Callable[[CosdError], Awaitable[None]]) -> Admission:
         """Take a request in.
 
+        Args:
+            stop: ends its texts with an error.
+
         Raises:
-            ServerUnavailable: too many wait; it tells when to try again.
+            ServerUnavailable: too many wait, and it tells when to try again; or the pool ends.
         """
-        if self._requests >= self._most:
-            turns = (self._requests - self.size + 1) / self.size
+        if self._draining:
+            raise ServerUnavailable(GOING_DOWN)
+        if self.requests >= self._most:
+            turns = (self.requests - self.size + 1) / self.size
             raise ServerUnavailable(
-                f"{self._requests} requests are being written or wait, as many as this gateway "
+                f"{self.requests} requests are being written or wait, as many as this gateway "
                 f"takes; try again later, or start it with a longer --queue or more --drafts",
                 retry_after=min(_LONGEST_WAIT, max(1.0, turns * self._mean)),
             )
-        self._requests += 1
-        return Admission(self)
+        admission = Admission(self, stop)
+        self._admitted.add(admission)
+        return admission
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[EdgeClient]:
@@ -95,21 +105,37 @@ class Pool:
             finally:
                 self._free.append(client)
 
+    async def drained(self) -> None:
+        """Take no further requests, and wait for the end of those there are."""
+        self._draining = True
+        while self._admitted:
+            self._over.clear()
+            await self._over.wait()
+
     async def aclose(self) -> None:
-        """Close every client. Idempotent."""
+        """End what is under way with an error, and close every client. Idempotent."""
+        self._draining = True
+        for admission in list(self._admitted):
+            await admission.stop(ServerUnavailable(GOING_DOWN))
         for client in self._clients:
             await client.aclose()
 
-    def over(self, seconds: float) -> None:
+    def over(self, admission: Admission, seconds: float) -> None:
         """A request is over that took so long."""
-        self._requests -= 1
+        self._admitted.discard(admission)
+        self._over.set()
         self._mean += _MEMORY * (seconds - self._mean)
 
 
 class Admission:
-    """The place of one request."""
+    """The place of one request.
 
-    def __init__(self, pool: Pool) -> None:
+    Attributes:
+        stop: ends its texts with an error.
+    """
+
+    def __init__(self, pool: Pool, stop: Callable[[CosdError], Awaitable[None]]) -> None:
+        self.stop = stop
         self._pool: Pool | None = pool
         self._begin = time.monotonic()
 
@@ -117,4 +143,4 @@ class Admission:
         """Give the place back. Idempotent."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.over(time.monotonic() - self._begin)
+            pool.over(self, time.monotonic() - self._begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import signal
@@ -15,21 +16,26 @@ import uvicorn
 from fastapi import FastAPI
 
 from edge_sdk.errors import InvalidRequest, ServerUnavailable
+from edge_sdk.gateway.pool import Pool
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_GRACE: Final = 3  # seconds for texts that are being written when the gateway ends
+_GRACE: Final = 3.0  # seconds for texts that are being written when the gateway ends
+_CUT_OFF: Final = 2  # seconds for what they are told then
 _KEEP_ALIVE: Final = 75  # seconds an idle connection is kept
 
 
 class Process(uvicorn.Server):
-    """Serves until a signal; texts that are being written then have a moment to end. A second
-    Ctrl-C does not wait for them.
+    """Serves until a signal. Requests under way then have a moment to end, and those that are
+    left are told that the gateway goes down; a second signal does not wait.
+
+    Args:
+        pool: of the app; closed when it ends.
 
     Attributes:
         interrupted: it was Ctrl-C that ended it.
     """
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, pool: Pool) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -37,15 +43,20 @@ class Process(uvicorn.Server):
                 access_log=False,
                 ws="none",
                 timeout_keep_alive=_KEEP_ALIVE,
-                timeout_graceful_shutdown=_GRACE,
+                timeout_graceful_shutdown=_CUT_OFF,
             )
         )
+        self._pool = pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
         self.interrupted = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take the signals over for as long as it runs. uvicorn's own way sends them again at
         the end, which would make every end look like a failure."""
+        self._loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -58,7 +69,25 @@ class Process(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.interrupted = self.interrupted or sig == signal.SIGINT
-        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_soon)
+
+    def _end_soon(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        else:
+            self._hurry.set()
+
+    async def _end(self) -> None:
+        idle = asyncio.ensure_future(self._pool.drained())
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait((idle, hurry), timeout=_GRACE, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        await self._pool.aclose()
+        # What was under way is now told so, each as its reply has it.
+        await asyncio.wait((idle,), timeout=_CUT_OFF)
+        idle.cancel()
+        self.should_exit = True
 
 
 def bound(host: str, port: int) -> socket.socket:

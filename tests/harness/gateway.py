@@ -55,7 +55,7 @@ def gateway(
         for _ in range(drafts)
     ]
     pool = Pool(clients, queue=queue)
-    process = Process(create_app(pool, access=Access(key), **options))
+    process = Process(create_app(pool, access=Access(key), **options), pool)
     with bound("127.0.0.1", 0) as listener:
         thread = threading.Thread(
             target=lambda: asyncio.run(process.serve(sockets=[listener])), daemon=True

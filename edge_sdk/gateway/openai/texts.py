@@ -139,6 +139,11 @@ class Texts:
         await _while_here(request, collect())
         return [("".join(part), reason) for part, reason in zip(parts, reasons, strict=True)]
 
+    async def stop(self, error: CosdError) -> None:
+        """End every text, and tell the reader why."""
+        await _ended(self._tasks)
+        await self._deltas.put(error)
+
     async def aclose(self) -> None:
         """End every text. Idempotent."""
         await _ended(self._tasks)

@@ -9,13 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
-from harness.serving import PROMPT, Serving
+from harness.gateway import slow_target
+from harness.serving import PROMPT, Serving, _until, serving
 
 RUN = "from edge_sdk.cli.main import main; raise SystemExit(main())"
 ROOT = Path(__file__).parents[3]
@@ -69,6 +71,26 @@ def test_it_answers_and_ends(server: Serving, number: signal.Signals, status: in
         _, errors = process.communicate(timeout=20)
         assert process.returncode == status, errors
         assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_it_ends_while_a_text_is_written(signals: int) -> None:
+    with serving(slow_target(0.05)) as server, running("--server", server.url) as (url, process):
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            events = client.completions.create(
+                model="toy", prompt=PROMPT, max_tokens=4000, stream=True
+            )
+            next(events)
+            for _ in range(signals):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+            with pytest.raises(openai.APIError, match="going down"):
+                for _ in events:
+                    pass
+            _, errors = process.communicate(timeout=20)
+            assert process.returncode == 130, errors
+            assert "Traceback" not in errors
+        _until(lambda: server.sessions == 0)
 
 
 def test_a_device_that_is_offline_starts() -> None:

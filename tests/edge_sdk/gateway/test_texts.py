@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from harness.gateway import Gateway, gateway
-from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, connected, greedy_ids
+from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, connected, greedy_ids, until
 
 from edge_sdk import Sampling
 
@@ -176,3 +176,32 @@ async def test_models_and_health(gate: Gateway, client: openai.AsyncOpenAI) -> N
         await client.models.retrieve("gpt-5")
     health = await client.get("../health", cast_to=object)
     assert health == {"status": "ok", "drafts": 1, "writing": 0, "requests": 0}
+
+
+async def test_two_drafts_write_two_texts_at_once(server: Serving) -> None:
+    with gateway(server.url, drafts=2) as gate:
+        url = f"{gate.url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as asked:
+            options: Any = {"model": MODEL, "prompt": PROMPT, "max_tokens": 4000, "stream": True}
+            one = await asked.completions.create(**options)
+            two = await asked.completions.create(**options)
+            for _ in range(5):
+                await anext(aiter(one))
+                await anext(aiter(two))
+            assert gate.pool.writing == 2
+            await one.close()
+            await two.close()
+            await until(lambda: gate.pool.requests == 0)
+
+
+async def test_a_reader_that_does_not_read_keeps_no_draft(server: Serving) -> None:
+    with gateway(server.url, method="coupled") as gate:
+        url = f"{gate.url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as asked:
+            lazy = await asked.completions.create(
+                model=MODEL, prompt=PROMPT, max_tokens=400, stream=True
+            )
+            await until(lambda: gate.pool.writing == 0, seconds=20)
+            reply = await asked.completions.create(model=MODEL, prompt=PROMPT, max_tokens=3)
+            assert reply.choices
+            assert len([event async for event in lazy]) > 5
