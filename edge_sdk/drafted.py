@@ -236,7 +236,9 @@ class DraftedText:
             block = rounds.rejected_again()
             await self._session.reopen(rounds.generated, block.verify.sequence, rounds.state)
             self._flight.send(block)
-            outcome = rounds.receive((await self._flight.oldest()).verdict)
+            answered = await self._flight.oldest()
+            self._meter.judged_again(begin, answered)
+            outcome = rounds.receive(answered.verdict)
             # Its first token was examined before.
             self._count(replace(outcome, examined=max(0, outcome.examined - 1)))
             return outcome

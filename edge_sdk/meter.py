@@ -73,15 +73,13 @@ class Meter:
         """The text waited for the reply to an ask, sent at `begin`, until now."""
         end = time.perf_counter()
         self._waited(begin, begin, end, exchange.server_seconds)
-        if self._current is not None:
-            self._current = replace(
-                self._current,
-                asks=self._current.asks + 1,
-                received=end,
-                up_bytes=self._current.up_bytes + exchange.up_bytes,
-                down_bytes=self._current.down_bytes + exchange.down_bytes,
-                server_seconds=self._current.server_seconds + exchange.server_seconds,
-            )
+        self._further(end, exchange, asks=1)
+
+    def judged_again(self, begin: float, answered: Answered) -> None:
+        """An ask, sent at `begin`, found the session lost, and the rest of its block was judged
+        in a new one."""
+        self.verdict(begin, answered)
+        self._further(answered.sent + answered.seconds, answered.exchange, asks=0)
 
     def judged(self, answered: Answered, outcome: Outcome) -> None:
         """A verdict was taken; the round may still have to ask."""
@@ -169,6 +167,19 @@ class Meter:
         self._stats.verify_seconds += verify
         self._stats.link_seconds += end - begin - verify
         self._until(end)
+
+    def _further(self, received: float, exchange: Exchange, *, asks: int) -> None:
+        """A further trip of the round."""
+        current = self._current
+        if current is not None:
+            self._current = replace(
+                current,
+                asks=current.asks + asks,
+                received=received,
+                up_bytes=current.up_bytes + exchange.up_bytes,
+                down_bytes=current.down_bytes + exchange.down_bytes,
+                server_seconds=current.server_seconds + exchange.server_seconds,
+            )
 
     def _until(self, now: float) -> None:
         self._stats.seconds = now - self._start

@@ -12,11 +12,14 @@ from harness.serving import PROMPT, Faults, Serving, connected, related_draft, s
 from edge_sdk import Stats, meter
 from edge_sdk.adapt import Plan
 from edge_sdk.blocks import Block, Outcome
+from edge_sdk.decoding.candidates import Candidates
+from edge_sdk.errors import SessionLost
 from edge_sdk.flight import Answered
 from edge_sdk.meter import Meter
 from edge_sdk.round import Round
+from edge_sdk.session import Session
 from edge_sdk.transport import Exchange
-from edge_sdk.wire import Verdict, Verify
+from edge_sdk.wire import Answer, Ask, Verdict, Verify
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +180,38 @@ async def test_what_the_callback_raises_ends_the_text(server: Serving) -> None:
         with pytest.raises(ZeroDivisionError):
             async for _ in stream:
                 pass
+
+
+async def test_asks_that_find_the_session_lost(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[Round]()
+    asked = 0
+    real = Session.ask
+
+    async def sometimes_lost(self: Session, message: Ask) -> tuple[Answer, Exchange]:
+        nonlocal asked
+        asked += 1
+        if asked % 2:
+            raise SessionLost("gone")
+        return await real(self, message)
+
+    monkeypatch.setattr(Session, "ask", sometimes_lost)
+    async with connected(server, related_draft()) as client:
+        stream = client.generate(
+            PROMPT,
+            method=Candidates(k=1, growth=1, m=4),
+            gamma=3,
+            max_tokens=80,
+            seed=4,
+            on_round=told.append,
+        )
+        async for _ in stream:
+            pass
+    stats = stream.stats
+    assert stats.reopened > 0
+    assert stats.asks > 0
+    assert sum(round_.tokens for round_ in told) == stats.tokens
+    assert sum(round_.asks for round_ in told) == stats.asks
+    assert sum(round_.up_bytes for round_ in told) == stats.up_bytes
+    assert sum(round_.down_bytes for round_ in told) == stats.down_bytes
