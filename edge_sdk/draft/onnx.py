@@ -16,7 +16,7 @@ from edge_sdk.draft.onnx_decoder import Decoder
 from edge_sdk.draft.onnx_graph import DecoderGraph
 from edge_sdk.draft.onnx_session import default_threads, open_session
 from edge_sdk.draft.pruned_head import PrunedHead
-from edge_sdk.draft.resident import release_pages, return_freed
+from edge_sdk.draft.resident import apart, release_pages, return_freed
 from edge_sdk.draft.text import DraftText
 from edge_sdk.draft.token_list import TokenList
 from edge_sdk.draft.tokenizer_text import TokenizerText, load_tokenizer
@@ -78,6 +78,14 @@ class OnnxDraft(DraftModel):
             InvalidRequest: threads below 1 or above 256.
             UnsupportedModel: a graph whose inputs are not known.
         """
+        with apart():
+            draft = cls._opened(folder, threads=threads, spin=spin)
+        release_pages()
+        return_freed()
+        return draft
+
+    @classmethod
+    def _opened(cls, folder: Path, *, threads: int | None, spin: bool) -> Self:
         manifest = Manifest.read(folder)
         manifest.check_files(folder, digests=True)
         vocabulary = read_tokenizer(
@@ -110,8 +118,6 @@ class OnnxDraft(DraftModel):
             pruned=manifest.pruned,
         )
         draft._try_out(folder / manifest.graph)
-        release_pages(folder / name for name in manifest.files)
-        return_freed()
         return draft
 
     @property

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 _MAPS: Final = Path("/proc/self/smaps")
+_MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of glibc
+_PIECE: Final = 128 * 1024  # bytes
+_LARGEST_PIECE: Final = 32 * 1024 * 1024
 _DONT_NEED: Final = 4  # MADV_DONTNEED of Linux: the next access reads the file again
 
 
-def release_pages(files: Iterable[Path]) -> int:
-    """Give back the memory of the mappings of some files in this process.
+def release_pages(files: Iterable[Path] | None = None) -> int:
+    """Give back the memory of the mappings of some files in this process, or of all files,
+    shared libraries with the code that only loading needs among them.
 
     onnxruntime maps weights and packs most of them anew for its kernels when it loads them;
     the pages of the file stay resident although nothing reads them again. Those that are read
@@ -27,7 +33,8 @@ def release_pages(files: Iterable[Path]) -> int:
         return 0
     try:
         advise = ctypes.CDLL(None).madvise
-        mappings = list(_mappings({str(file.resolve()) for file in files}))
+        names = None if files is None else {str(file.resolve()) for file in files}
+        mappings = list(_mappings(names))
     except (OSError, AttributeError):
         return 0
     released = 0
@@ -38,25 +45,55 @@ def release_pages(files: Iterable[Path]) -> int:
     return released
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """Let what is allocated inside in large pieces lie in memory of its own, so that what is freed
+    again leaves no holes that stay resident: parsing and packing need much for a short while.
+    Does nothing where the C library is not glibc."""
+    option = _malloc_option()
+    if option is not None:
+        option(_MMAP_THRESHOLD, _PIECE)
+    try:
+        yield
+    finally:
+        if option is not None:
+            # Where glibc's own adjustment ends up in a process that uses large arrays.
+            option(_MMAP_THRESHOLD, _LARGEST_PIECE)
+
+
+def _malloc_option() -> Callable[[int, int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        _ = library.gnu_get_libc_version
+        option: Callable[[int, int], int] = library.mallopt
+    except (OSError, AttributeError):
+        return None
+    return option
+
+
 def return_freed() -> None:
     """Give memory that was freed back to the system, as far as the C library can: what parsing a
     tokenizer leaves is otherwise kept for later. Does nothing where it cannot."""
     if sys.platform.startswith("linux"):
+        gc.collect()
         try:
             ctypes.CDLL(None).malloc_trim(0)
         except (OSError, AttributeError):
             return
 
 
-def _mappings(names: Container[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Start, end, resident bytes and written bytes of each mapping of the files."""
+def _mappings(names: Container[str] | None) -> Iterator[tuple[int, int, int, int]]:
+    """Start, end, resident bytes and written bytes of each mapping of the files; None: of any."""
     start = end = resident = 0
     ours = False
     for line in _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         first, _, rest = line.partition(" ")
         if not first.endswith(":"):
             fields = rest.split(maxsplit=4)
-            ours = len(fields) == 5 and fields[4] in names
+            name = fields[4] if len(fields) == 5 else ""
+            ours = name.startswith("/") and (names is None or name in names)
             if ours:
                 start, end = (int(part, 16) for part in first.split("-"))
         elif ours and first == "Rss:":
