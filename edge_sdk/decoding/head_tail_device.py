@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.head_tail import HeadTailState, read_head_tail, settle_head_tail
-from edge_sdk.decoding.speculative import SpeculativeDevice, q_on_common
+from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.speculative import SpeculativeDevice, numerators_of
 from edge_sdk.errors import InvalidRequest, ProtocolError
 from edge_sdk.wire.packing import unpack_tokens
 
@@ -58,7 +59,8 @@ class HeadTailDevice(SpeculativeDevice):
     def q(self, ids: NDArray[np.int64], drafted: Drafted) -> NDArray[np.float64]:
         """Draft probabilities of target ids, 0 on V_O."""
         ranks = self._ranks[ids]
-        return np.where(ranks >= 0, q_on_common(drafted)[np.maximum(ranks, 0)], 0.0)
+        # Only these few: the whole row in float64 would take longer than all the rest.
+        return np.where(ranks >= 0, numerators_of(drafted)[np.maximum(ranks, 0)], 0) / GRID
 
     def _settle(
         self, ids: NDArray[np.int64], p: NDArray[np.float64], drafted: Drafted, position: int

@@ -69,6 +69,34 @@ def one_hot(size: int, index: int) -> NDArray[np.float64]:
     return law
 
 
+def grid_law(
+    logits: NDArray[np.float32], sampling: Sampling, seen: NDArray[np.integer] | None = None
+) -> NDArray[np.int32]:
+    """`on_grid(shaped(...))`, where only a temperature applies in float32 and in one buffer:
+    any draft law is as good, and a wide row takes half the time.
+
+    Raises:
+        ModelError: the logits are not numbers.
+    """
+    if sampling.greedy or sampling.truncates:
+        return on_grid(shaped(logits, sampling, seen))
+    row = logits if seen is None else penalised(logits, sampling.repetition_penalty, seen)
+    likeliest = int(row.argmax())
+    top = float(row[likeliest])
+    if not np.isfinite(top):
+        return on_grid(shaped(logits, sampling, seen))
+    law = np.subtract(row, np.float32(top), dtype=np.float32)
+    law *= np.float32(1 / sampling.temperature)
+    np.exp(law, out=law)
+    law *= np.float32(GRID / float(law.sum()))
+    np.rint(law, out=law)
+    counts = law.astype(np.int32)
+    counts[likeliest] += GRID - int(counts.sum(dtype=np.int32))
+    if counts[likeliest] > 0:
+        return counts
+    return on_grid(shaped(logits, sampling, seen))
+
+
 def _nucleus(law: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
     order = np.argsort(-law, kind="stable")
     sums = np.cumsum(law[order])

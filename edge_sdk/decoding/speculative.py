@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Purpose
-from edge_sdk.decoding.laws import GRID, on_grid, shaped
+from edge_sdk.decoding.cumulative import SummedArray
+from edge_sdk.decoding.laws import GRID, grid_law
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.errors import ProtocolError
 from edge_sdk.wire.packing import pack_draft
@@ -29,9 +30,10 @@ class SpeculativeDevice(DeviceHalf):
         block: int,
         seen: NDArray[np.int64] | None = None,
     ) -> Drafted:
-        law = on_grid(shaped(logits, self.context.sampling, seen))
+        law = grid_law(logits, self.context.sampling, seen)
         key = Key(position, Purpose.DRAFT, block)
-        return Drafted(self.context.coins.categorical(key, law.astype(np.float64)), law)
+        # No sum of numerators is above 2**24.
+        return Drafted(self.context.coins.categorical(key, SummedArray(law, sums=law.dtype)), law)
 
     def pack(self, drafted: Sequence[Drafted]) -> bytes:
         ranks = np.array([token.rank for token in drafted], dtype=np.int64)

@@ -11,7 +11,7 @@ from harness.enumeration import reference_law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.decoding.laws import GRID, on_grid, penalised, shaped
+from edge_sdk.decoding.laws import GRID, grid_law, on_grid, penalised, shaped
 from edge_sdk.errors import ModelError
 from edge_sdk.sampling import Sampling
 
@@ -105,3 +105,39 @@ def test_flat_laws_have_a_grid_too(size: int, tilt: float) -> None:
 def test_certain_laws_have_one_point() -> None:
     counts = on_grid(shaped(np.array([0.0, 5.0, 1.0], np.float32), Sampling(temperature=0)))
     assert counts.tolist() == [0, GRID, 0]
+
+
+@given(
+    st.integers(1, 3000),
+    st.floats(0, 40),
+    st.sampled_from([0.0, 0.01, 0.3, 0.7, 1.0, 2.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_law_made_on_the_grid_is_the_law_rounded(
+    size: int, spread: float, temperature: float, seed: int
+) -> None:
+    logits = (np.random.default_rng(seed).normal(size=size) * spread).astype(np.float32)
+    logits[1::5] = -np.inf
+    before, sampling = logits.copy(), Sampling(temperature=temperature, repetition_penalty=1.3)
+    for seen in (None, np.arange(0, size, 3)):
+        counts, law = grid_law(logits, sampling, seen), shaped(logits, sampling, seen)
+        assert counts.dtype == np.int32
+        assert counts.sum(dtype=np.int64) == GRID
+        assert counts.min() >= 0
+        assert (counts[law == 0] == 0).all()
+        assert np.abs(counts / GRID - law).sum() / 2 < 1e-4 + size / GRID
+    assert (logits == before).all()
+
+
+@pytest.mark.parametrize("size", [7, 46_145, 1 << 20])
+def test_flat_laws_are_made_on_the_grid(size: int) -> None:
+    counts = grid_law(np.zeros(size, np.float32), Sampling())
+    assert counts.sum(dtype=np.int64) == GRID
+    assert counts.min() > 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_makes_no_law(value: float) -> None:
+    logits = np.array([0.0, value, 1.0], dtype=np.float32)
+    with pytest.raises(ModelError, match=re.escape(f"contain {value}")):
+        grid_law(logits, Sampling())
