@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from edge_sdk.errors import InvalidRequest
 from server_app.cluster.ending import Ending
-from server_app.cluster.settings import ClusterSettings
+from server_app.cluster.settings import STARTED_HERE, ClusterSettings
 from server_app.command import bound, settings_from
 from server_app.observability import logs
 from server_app.options import takes_settings
@@ -51,7 +51,7 @@ def cluster(**given: Any) -> None:
             "it reserves",
             field="gpus_per_replica",
         )
-    if not chosen.address:
+    if chosen.address == STARTED_HERE:
         bound(settings.host, settings.port).close()
     _environment(chosen)
     # Imported after the environment is set, which Ray reads as it is imported.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -20,14 +21,14 @@ from edge_sdk.errors import CosdError, InvalidRequest, ServerFault, ServerUnavai
 from server_app.cluster.application import QUIET, application
 from server_app.cluster.ending import Ending
 from server_app.cluster.routes import NAME
-from server_app.cluster.settings import ClusterSettings
+from server_app.cluster.settings import STARTED_HERE, ClusterSettings
 from server_app.drain import FINISH_SECONDS
 from server_app.settings import Settings
 
 log = logging.getLogger("server_app")
 
-_STARTED_HERE: Final = "local"  # Ray's word for a cluster of one machine that ends with us
 _SLACK_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.2
 _LOOK_AT_ALL_SECONDS: Final = 5.0
 _FAILED: Final = (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY)
@@ -69,12 +70,16 @@ def serve_cluster(settings: Settings, cluster: ClusterSettings, ended: Ending) -
 
 @contextlib.contextmanager
 def _joined(cluster: ClusterSettings) -> Iterator[None]:
-    address = cluster.address or _STARTED_HERE
+    address = cluster.address
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    local = {"include_dashboard": False} if address == _STARTED_HERE else {}
+    local = {"include_dashboard": False} if address == STARTED_HERE else {}
     try:
+        host, colon, port = address.rpartition(":")
+        if colon and port.isdigit() and "/" not in address:
+            # Ray itself would try for minutes.
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, log_to_driver=True, **local)
-    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError, RayError) as error:
         raise ServerUnavailable(
             f"no Ray cluster at {address!r} ({str(error).splitlines()[0]}); start one with "
             f"`ray start --head`, or leave --address away"
@@ -82,7 +87,7 @@ def _joined(cluster: ClusterSettings) -> Iterator[None]:
     try:
         yield
     finally:
-        if address == _STARTED_HERE:
+        if address == STARTED_HERE:
             serve.shutdown()
         ray.shutdown()
 
@@ -95,7 +100,7 @@ def _check_room(cluster: ClusterSettings) -> None:
         if needed <= there + 1e-9:
             continue
         said = f"{cluster.replicas} replicas need {needed:g} {name}s and the cluster has {there:g}"
-        if not cluster.address:
+        if cluster.address == STARTED_HERE:
             raise InvalidRequest(
                 f"{said}; give fewer --replicas, or less with --{name.lower()}s-per-replica",
                 field=f"{name.lower()}s_per_replica",

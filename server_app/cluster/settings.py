@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 CLUSTER: Final = "Cluster"
+STARTED_HERE: Final = "local"  # Ray's word for a cluster of one machine that ends with its maker
 
 
 def _knob(default: Any, description: str, **bounds: Any) -> Any:
@@ -22,10 +23,9 @@ class ClusterSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="COSD_CLUSTER_", extra="ignore")
 
     address: str = _knob(
-        "",
-        "Ray cluster to run on: auto is the one that this machine belongs to (`ray start`), "
-        "HOST:6379 another one. Without it one is started on this machine and ends with the "
-        "command.",
+        STARTED_HERE,
+        "Ray cluster to run on: local starts one on this machine, which ends with the command; "
+        "auto is the one that this machine belongs to (`ray start`), HOST:6379 another one.",
     )
     replicas: int = _knob(1, "Replicas, each a process with the whole model.", ge=1, le=4096)
     max_replicas: int = _knob(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from edge_sdk.errors import InvalidRequest, ServerFault
+from edge_sdk.errors import InvalidRequest, ServerFault, ServerUnavailable
 from server_app.cluster.settings import ClusterSettings
 from server_app.settings import Settings
 
 pytest.importorskip("ray", reason="`make test-cluster` has Ray")
 
 from server_app.cluster.application import ROUTER, application, build
-from server_app.cluster.serving import _reason
+from server_app.cluster.ending import Ending
+from server_app.cluster.serving import _reason, serve_cluster
 
 
 def test_replicas_are_sticky_and_follow_the_load() -> None:
@@ -56,3 +57,8 @@ def test_what_a_replica_raised_is_told_as_it_was() -> None:
     assert type(other) is ServerFault
     assert "no room" in other.message
     assert "does not say why" in _reason("").message
+
+
+def test_a_ray_cluster_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(ServerUnavailable, match=r"no Ray cluster at '127\.0\.0\.1:1' .*ray start"):
+        serve_cluster(Settings(target="toy:1"), ClusterSettings(address="127.0.0.1:1"), Ending())
