@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import onnxruntime
@@ -24,6 +24,7 @@ from edge_sdk.errors import InvalidRequest, ManifestMismatch, ModelError, ModelF
 from edge_sdk.vocab import TokenRole, Vocabulary, read_tokenizer
 
 TOKENIZER_NAME = "tokenizer.json"
+_PROMPT: Final = 8  # rows from which on a pass is one over a prompt
 
 
 class OnnxDraft(DraftModel):
@@ -58,6 +59,7 @@ class OnnxDraft(DraftModel):
         self._tokens = TokenList(width=len(vocabulary), context=context)
         self._decoder = Decoder(session, graph, width=width, context=context)
         self._logits: NDArray[np.float32] | None = None  # after the last id, once computed
+        self._read = False  # a prompt
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None, spin: bool = True) -> Self:
@@ -161,7 +163,12 @@ class OnnxDraft(DraftModel):
             decoder.keep(count - 1)
             while count - decoder.length > decoder.most_rows:
                 decoder.extend(ids[decoder.length : decoder.length + decoder.most_rows])
+            rows = count - decoder.length
             self._logits = decoder.extend(ids[decoder.length :])
+            if rows > _PROMPT and not self._read:
+                # Once: the code that only long passes run need not stay until the next one.
+                release_pages()
+                self._read = True
         return self._logits.copy()
 
     def rewind(self, length: int) -> None:

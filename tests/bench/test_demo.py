@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bench.compare import DEFAULT_GAMMA
-from edge_sdk.client import EdgeClient
 
 ROOT = Path(__file__).parents[2]
 TOYS = ("--target", "toy:1", "--draft", "toy:2")
@@ -50,10 +49,6 @@ def test_the_last_line_is_json(program: Program) -> None:
     assert figures["gamma"] == DEFAULT_GAMMA
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows if len(row) == 12 and row[0].isdigit()] == 2 * list("12345")
-
-
-def test_the_default_gamma_is_that_of_the_client() -> None:
-    assert EdgeClient.generate.__kwdefaults__["gamma"] == DEFAULT_GAMMA
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def test_a_draft_with_a_target_here(report: Report, source: Path) -> None:
     (speed,) = report.speeds
     assert speed.threads == 1
     assert 0 < speed.decode_ms < 1000
-    assert speed.resident_mb > speed.program_mb > 10
+    # Loading gives back pages of the program that it no longer needs.
+    assert min(speed.resident_mb, speed.program_mb) > 10
     assert speed.prefill_tokens == 127, "the context is shorter than 512"
     assert report.common is not None
     assert report.common.share_of_draft == 1.0
