@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 _BLOCK: Final = 512
 
@@ -35,7 +35,7 @@ class Weighted(Protocol):
 class RunningSums:
     """Cumulative sums of weights [n] in float64."""
 
-    def __init__(self, weights: NDArray[np.floating] | NDArray[np.integer]) -> None:
+    def __init__(self, weights: NDArray[np.floating]) -> None:
         self._sums = np.cumsum(weights, dtype=np.float64)
         self.total = float(self._sums[-1]) if len(weights) else 0.0
         # NOTE: rounding of a point may step past the last positive weight.
@@ -49,19 +49,12 @@ class RunningSums:
 
 
 class SummedArray:
-    """An array of weights [n] as `Weighted`.
+    """An array of weights [n] as `Weighted`."""
 
-    Args:
-        sums: type of the sums of blocks; whole numbers are summed faster in their own, if no
-            sum of 512 overflows it.
-    """
-
-    def __init__(
-        self, weights: NDArray[np.floating] | NDArray[np.integer], *, sums: DTypeLike = np.float64
-    ) -> None:
+    def __init__(self, weights: NDArray[np.floating]) -> None:
         self._weights = weights
         starts = np.arange(0, len(weights), _BLOCK)
-        self._blocks = RunningSums(np.add.reduceat(weights, starts, dtype=sums))
+        self._blocks = RunningSums(np.add.reduceat(weights, starts, dtype=np.float64))
         self.total = self._blocks.total
 
     def outcome(self, point: float) -> int:
@@ -71,3 +64,22 @@ class SummedArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._weights, dtype=dtype)
+
+
+class Counts:
+    """Whole weights [n] with a sum below 2**31 as `Weighted`: a running sum over integers does
+    not wait for anything."""
+
+    def __init__(self, counts: NDArray[np.int32]) -> None:
+        self._counts = counts
+        self._sums = np.cumsum(counts, dtype=np.int32)
+        self.total = float(self._sums[-1]) if len(counts) else 0.0
+
+    def outcome(self, point: float) -> int:
+        # A point of the same type, or all sums would be converted. Rounded up to the total it
+        # belongs to the last positive weight.
+        whole = np.int32(min(int(point), int(self._sums[-1]) - 1))
+        return int(self._sums.searchsorted(whole, "right"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._counts, dtype=dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Purpose
-from edge_sdk.decoding.cumulative import SummedArray
+from edge_sdk.decoding.cumulative import Counts
 from edge_sdk.decoding.laws import GRID, grid_law
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.errors import ProtocolError
@@ -32,8 +32,7 @@ class SpeculativeDevice(DeviceHalf):
     ) -> Drafted:
         law = grid_law(logits, self.context.sampling, seen)
         key = Key(position, Purpose.DRAFT, block)
-        # No sum of numerators is above 2**24.
-        return Drafted(self.context.coins.categorical(key, SummedArray(law, sums=law.dtype)), law)
+        return Drafted(self.context.coins.categorical(key, Counts(law)), law)
 
     def pack(self, drafted: Sequence[Drafted]) -> bytes:
         ranks = np.array([token.rank for token in drafted], dtype=np.int64)

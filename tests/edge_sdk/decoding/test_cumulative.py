@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.decoding.coins import Key, PrfCoins, Purpose, Side
-from edge_sdk.decoding.cumulative import RunningSums, SummedArray
+from edge_sdk.decoding.cumulative import Counts, RunningSums, SummedArray
 
 
 def laws(size: int) -> list[np.ndarray]:
@@ -68,3 +68,19 @@ def test_coins_draw_from_whatever_finds_an_index() -> None:
     for position in range(50):
         key = Key(position, Purpose.SETTLE)
         assert coins.categorical(key, weights) == coins.categorical(key, SummedArray(weights))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_find_what_the_running_sum_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 50, size=int(rng.integers(1, 3000))).astype(np.int32)
+    counts[rng.random(len(counts)) < 0.5] = 0
+    counts[rng.integers(len(counts))] += 1
+    held, plain = Counts(counts), np.cumsum(counts)
+    assert held.total == plain[-1]
+    assert (np.asarray(held) == counts).all()
+    for point in [0.0, *(rng.random(50) * held.total), np.nextafter(held.total, 0), held.total]:
+        index = held.outcome(float(point))
+        assert counts[index] > 0
+        if point < held.total:
+            assert index == int((plain <= point).sum())
