@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -94,7 +95,7 @@ async def load(
             prompt_ids=prompt, generation=generation, half=half, pair=pair, owner=str(number)
         )
         await engine.run(Prefill(session))
-        tokens = await engine.call(lambda s=session: _likeliest(target, s, GAMMA))
+        tokens = await engine.call(partial(_likeliest, target, session, GAMMA))
         numerators = []
         for index in range(GAMMA):
             if rng.random() < _ACCEPTANCE:

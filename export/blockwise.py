@@ -83,7 +83,8 @@ def _importance(power: NDArray[np.floating] | None, blocks: int, block: int) -> 
     rows = padded.reshape(blocks, block)
     mean = rows.mean(axis=1, keepdims=True)
     relative = np.divide(rows, mean, out=np.ones_like(rows), where=mean > 0.0)
-    return relative + np.float32(_LEAST_IMPORTANCE)
+    importance: NDArray[np.float32] = relative + np.float32(_LEAST_IMPORTANCE)
+    return importance
 
 
 def _round(

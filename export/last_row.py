@@ -65,7 +65,8 @@ def find_head(model: ModelProto, name: str) -> NodeProto | None:
     makers = {output: node for node in model.graph.node for output in node.output}
     while (node := makers.get(name)) is not None:
         if node.op_type == "MatMul":
-            return node
+            found: NodeProto = node
+            return found
         if node.op_type not in ("Cast", "Mul", "Div", "Tanh", "Identity"):
             return None
         name = node.input[0]
