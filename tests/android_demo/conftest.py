@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from harness.draft_folder import write_draft
-from harness.serving import QUICK, WORDS, Serving
 
 from cosd_app.controller import Controller
 from cosd_app.keys import FileKeyStore
 from cosd_app.state import State
 from cosd_app.storage import Storage
-from edge_sdk import Timeouts
-from edge_sdk.draft.toy_table import ToyTable
-from edge_sdk.draft.toy_text import toy_byte_vocabulary
-from server_app.target.toy import ToyTarget
+from edge_sdk import Retry, Timeouts
+
+if TYPE_CHECKING:
+    # The browser's tests run where no server can be imported.
+    from harness.serving import Serving
 
 KEY = "key-of-the-phone"
 
@@ -38,7 +38,7 @@ class App:
             self.storage,
             self.keys,
             on_change=seen,
-            retry=QUICK,
+            retry=Retry(attempts=3, first=0.01, longest=0.05),
             timeouts=Timeouts(connect=2, reply=10, setup=10),
             low=lambda: self.low,
         )
@@ -49,25 +49,23 @@ class App:
             await controller.aclose()
 
 
-def target() -> ToyTarget:
-    """Texts of printable characters that do not end by themselves."""
-    vocabulary = toy_byte_vocabulary(WORDS)
-    bias = {i: -6.0 for i in range(256) if not 32 <= i < 127}
-    bias |= dict.fromkeys(vocabulary.end_ids, -30.0)
-    table = ToyTable.random(1, len(vocabulary), order=1).biased(bias)
-    return ToyTarget.from_table(vocabulary, table, seconds_per_pass=0.005)
-
-
 @pytest.fixture(scope="session")
 def draft_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A draft that often agrees with the target."""
-    return write_draft(tmp_path_factory.mktemp("exports") / "tiny", target())
+    from harness.draft_folder import write_draft
+    from harness.phone_server import phone_target
+
+    return write_draft(tmp_path_factory.mktemp("exports") / "tiny", phone_target(0))
 
 
 @pytest.fixture
 def server(draft_folder: Path) -> Iterator[Serving]:
     """The toy target behind a key, offering the draft."""
-    with Serving(target, keys=[KEY], drafts=(("tiny", draft_folder),)) as serving:
+    from harness.phone_server import phone_target
+    from harness.serving import Serving
+
+    drafts = (("tiny", draft_folder),)
+    with Serving(lambda: phone_target(0.005), keys=[KEY], drafts=drafts) as serving:
         yield serving
 
 

@@ -1,0 +1,48 @@
+"""The key on a phone: in the system's own secure storage (Android Keystore)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flet_secure_storage import SecureStorage  # type: ignore[import-untyped]
+
+from cosd_app.keys import KeyStore
+from edge_sdk.address import checked_key
+from edge_sdk.errors import PreparationError
+
+_NAME: Final = "cosd.api_key"
+
+
+class SecureKeyStore(KeyStore):
+    """One entry of the system's secure storage. Made within a page."""
+
+    def __init__(self) -> None:
+        self._storage = SecureStorage()
+
+    async def load(self) -> str | None:
+        try:
+            value = await self._storage.get(_NAME)
+        except Exception as error:
+            raise PreparationError(
+                f"the phone's secure storage cannot be read ({type(error).__name__}); enter the "
+                f"key again"
+            ) from error
+        return value or None
+
+    async def save(self, key: str) -> None:
+        checked_key(key)
+        try:
+            await self._storage.set(_NAME, key)
+        except Exception as error:
+            # Its text may quote the key.
+            raise PreparationError(
+                f"the phone's secure storage does not keep the key ({type(error).__name__})"
+            ) from error
+
+    async def clear(self) -> None:
+        try:
+            await self._storage.remove(_NAME)
+        except Exception as error:
+            raise PreparationError(
+                f"the phone's secure storage does not delete the key ({type(error).__name__})"
+            ) from error
