@@ -35,6 +35,10 @@ class EdgeClient(Connection):
         http_client: an `httpx.AsyncClient` to use; it is not closed.
         cache: folder for byte tables of targets; "home", the default, is one in `COSD_HOME`;
             None keeps nothing on disk.
+        offline: what a text does when the link is down for longer than the retries: "wait" until
+            it is back, "fail", or "draft": go on with the draft alone, and take back what the
+            server does not confirm once it is there again (docs/sdk.md).
+        on_link: a function that is told False when the link is down and True when it is back.
 
     One draft model follows one text: generations that draft run one after another.
     """

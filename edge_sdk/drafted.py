@@ -28,6 +28,10 @@ from edge_sdk.wire import Finish
 
 _CANCEL_SECONDS: Final = 0.01  # between two tries to stop a pass of the draft
 
+# Blocks in which tokens are sent that were drawn while the link was down.
+_CATCH_UP_GAMMA: Final = 8
+_CATCH_UP_WINDOW: Final = 4
+
 T = TypeVar("T")
 
 
@@ -51,6 +55,7 @@ class DraftedText:
         self._session = session
         self._cancelled = cancelled
         self._lost_asking = 0
+        self._shown = 0  # length of the text with what was shown before it was verified
         self.stats = stats
         alignment, generation = client.alignment, request.generation
         self._follower = client.follower
@@ -108,7 +113,8 @@ class DraftedText:
                     async for outcome in self._stretch(plan):
                         yield outcome
                     continue
-                if plan.speculate and rounds.live < plan.window:
+                window = max(plan.window, _CATCH_UP_WINDOW) if rounds.ahead else plan.window
+                if plan.speculate and rounds.live < window:
                     block = await self._block(plan)
                     if block is not None:
                         flight.send(block)
@@ -117,11 +123,15 @@ class DraftedText:
                     elif self._cancelled.is_set() or not len(flight):
                         self._check_open()
                         return
+            async for outcome in self._drawn_ahead():
+                yield outcome
             waiting = time.perf_counter()
             answered = await flight.oldest()
             self._meter.verdict(waiting, answered)
             begin = time.perf_counter()
             outcome = rounds.receive(answered.verdict)
+            if not rounds.unverified():
+                self._shown = 0
             self.stats.round_seconds += answered.seconds
             self._count(outcome)
             self._meter.judged(answered, outcome)
@@ -137,9 +147,33 @@ class DraftedText:
 
     def _plan(self) -> Plan:
         remaining = self._rounds.left
-        if self._request.adaptive and not self._follower.room:
+        if not self._rounds.ahead and self._request.adaptive and not self._follower.room:
             return Plan(speculate=False, tokens=remaining)
-        return self._control.plan(remaining=remaining)
+        plan = self._control.plan(remaining=remaining)
+        if self._rounds.ahead:
+            # A token once drawn is sent, whatever would be faster.
+            return replace(plan, speculate=True, gamma=max(plan.gamma, _CATCH_UP_GAMMA))
+        return plan
+
+    @property
+    def unverified(self) -> Sequence[Token]:
+        """Tokens that were shown before the server has judged them."""
+        count = self._shown - len(self._rounds.generated)
+        return self._rounds.unverified()[:count] if count > 0 else ()
+
+    async def _drawn_ahead(self) -> AsyncGenerator[Outcome, None]:
+        """While the link is down, and if that is wanted, go on with the draft alone."""
+        rounds, outage = self._rounds, self._client.outage
+        while outage.policy == "draft" and not await self._flight.ready_before(outage.begun()):
+            begin = time.perf_counter()
+            drawn = await self._in_thread(rounds.draw_ahead)
+            self._meter.drafted(begin)
+            if not drawn and self._shown:
+                return
+            self._shown = len(rounds.generated) + len(rounds.unverified())
+            yield Outcome()
+            if not drawn:
+                return
 
     async def _stretch(self, plan: Plan) -> AsyncGenerator[Outcome, None]:
         """Let the server decode so many tokens alone."""
@@ -191,6 +225,7 @@ class DraftedText:
         stale = threading.Event()
         rounds, control = self._rounds, self._control
         room = min(rounds.left, self._follower.room)
+        drawn = rounds.ahead
         refusal = asyncio.ensure_future(self._flight.refusal()) if rounds.live else None
         if refusal is not None:
             refusal.add_done_callback(lambda done: None if done.cancelled() else stale.set())
@@ -209,7 +244,8 @@ class DraftedText:
         seconds = self._meter.drafted(begin, block, plan)
         if block is not None:
             self.stats.drafted += len(block.drafted)
-            control.drafted(seconds=seconds, tokens=len(block.drafted))
+            fresh = len(block.drafted) - (drawn - rounds.ahead)
+            control.drafted(seconds=seconds, tokens=fresh)
         return block
 
     async def _sure(self) -> Outcome | None:

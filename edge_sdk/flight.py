@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from edge_sdk.blocks import Block
 from edge_sdk.errors import SessionLost
@@ -75,6 +77,17 @@ class Flight:
             if sent.task.result()[0].accepted < len(sent.block.drafted):
                 return
         await asyncio.get_running_loop().create_future()
+
+    async def ready_before(self, other: Coroutine[Any, Any, object]) -> bool:
+        """Wait for the verdict of the oldest block or for something else; whether it is the
+        verdict that came."""
+        waiting = asyncio.ensure_future(other)
+        first = self._sent[0].task
+        try:
+            await asyncio.wait([first, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return first.done()
 
     async def oldest(self) -> Answered:
         """The verdict of the oldest block, once it is there.

@@ -6,6 +6,7 @@ The client adds the wire, retries and waiting; a test can add anything else.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -66,6 +67,7 @@ class Rounds:
         self._max_tokens = max_tokens
         self.room = max_tokens
         self._in_flight: deque[Block] = deque()
+        self._ahead: deque[tuple[Drafted, int]] = deque()  # drawn and not sent, with their marks
         self._unsent: int | None = None
         self._rejected: Rejected | None = None
         self._keeps_sure = keeps_sure
@@ -88,6 +90,41 @@ class Rounds:
     def oldest_size(self) -> int:
         """Drafted tokens of the oldest block in flight."""
         return len(self._in_flight[0].drafted) if self._in_flight else 0
+
+    @property
+    def ahead(self) -> int:
+        """Tokens drawn after all that is in flight, and not sent yet."""
+        return len(self._ahead)
+
+    def unverified(self) -> list[Token]:
+        """Drafted tokens that follow the text, in flight or not sent yet."""
+        live = [block.drafted for block in self._in_flight if not block.doomed]
+        drafted = [*itertools.chain.from_iterable(live), *(token for token, _ in self._ahead)]
+        ids = [int(self._alignment.target_ids[token.rank]) for token in drafted]
+        return [Token(token, self._target.pieces[token], Origin.UNVERIFIED) for token in ids]
+
+    def draw_ahead(self) -> bool:
+        """Draw one token after everything that was drawn, without sending it; False if there is
+        nothing to draw.
+
+        The blocks to come begin with it. If the server settles its position first, with a bonus
+        that the last block in flight left to it, that settles the position, whatever was drawn
+        here; what was drawn after it goes on only if both are the same token, and has the law
+        of a draft after that token then as before.
+        """
+        follower = self._follower
+        if follower is None or self._keeps_sure or self._rejected is not None:
+            return False
+        if not follower.room or self.left <= len(self._ahead):
+            return False
+        before = self.unverified()
+        if before and before[-1].id in self._target.end_ids:
+            return False
+        self._draftings += 1
+        token = self._drawn(follower, self._base() + len(self._ahead))
+        self._ahead.append((token, follower.mark))
+        follower.push(token.rank)
+        return True
 
     @property
     def asking(self) -> bool:
@@ -136,7 +173,8 @@ class Rounds:
         """Draft a block of at most `gamma` tokens.
 
         It follows the last block in flight as if that one will be accepted whole; after one
-        that is known to be stale, it follows the text.
+        that is known to be stale, it follows the text. It begins with what was drawn ahead, and
+        says `more` if some of that is left: a token once drawn is sent.
 
         An end token ends the block, since what follows it would not be read.
 
@@ -169,7 +207,16 @@ class Rounds:
         marks: list[int] = []
         follower = self._follower
         if follower is not None:
-            room = min(gamma, MAX_DRAFT, self._max_tokens - base, self.room - base, follower.room)
+            most = min(gamma, MAX_DRAFT, self._max_tokens - base, self.room - base)
+            room = min(most, follower.room + len(self._ahead))
+            while self._ahead and len(drafted) < room:
+                token, mark = self._ahead.popleft()
+                drafted.append(token)
+                marks.append(mark)
+            more = more or bool(self._ahead)
+            last_id = int(self._alignment.target_ids[drafted[-1].rank]) if drafted else -1
+            if last_id in self._target.end_ids:
+                room = 0
             while len(drafted) < room:
                 if cancelled():
                     return None
@@ -231,6 +278,7 @@ class Rounds:
         # Without a settled token the text ended at the last accepted one.
         rejected = verdict.accepted < size and (settled is not None or asking)
         if verdict.accepted < size:
+            self._ahead.clear()
             for later in self._in_flight:
                 later.doomed = True
             if self._follower is not None:
@@ -336,8 +384,7 @@ class Rounds:
         if self.left < 1:
             raise ProtocolError(f"the server's stream goes on after {len(self.generated)} tokens")
         self._unsent = None
-        if self._follower is not None:
-            self._follower.settle(token)
+        self._follow(token)
         return Outcome(tokens=(self._append(token, Origin.SERVER),), finish=self._finish())
 
     @property
@@ -369,9 +416,21 @@ class Rounds:
         )
 
     def _settled(self, token: int) -> Token:
-        if self._follower is not None:
-            self._follower.settle(token)
+        self._follow(token)
         return self._append(token, Origin.SETTLED)
+
+    def _follow(self, token: int) -> None:
+        """Keep the draft in step with a token that was settled, not drafted."""
+        if self._follower is None:
+            return
+        if self._ahead:
+            drawn, mark = self._ahead.popleft()
+            if int(self._alignment.target_ids[drawn.rank]) == token:
+                self._follower.keep(drawn.rank, mark)
+                return
+            self._ahead.clear()
+            self._follower.rewind(mark)
+        self._follower.settle(token)
 
     def _settled_here(self, token: int) -> Token:
         """A token that the device settled, which the server does not know yet."""

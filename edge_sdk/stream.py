@@ -63,13 +63,19 @@ class Stream:
 
     @property
     def text(self) -> str:
-        """The text so far."""
-        return self._generation.transcript.text
+        """The text so far, with what is not verified yet."""
+        transcript = self._generation.transcript
+        return transcript.text + transcript.unverified
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """Target tokens so far."""
+        """Target tokens so far, all of them certain."""
         return self._generation.transcript.tokens
+
+    @property
+    def unverified(self) -> Sequence[Token]:
+        """Tokens after them that were shown and are the draft's alone, with `offline="draft"`."""
+        return self._generation.unverified
 
     @property
     def stats(self) -> Stats:
@@ -186,8 +192,10 @@ class _Generation:
         self.transcript = Transcript(request.stop)
         self.request = request
         self.session = Session(client, request, self.stats)
+        self.unverified: Sequence[Token] = ()
         self._client = client
         self._line = line
+        self._drafted: DraftedText | None = None
         self._cancelled = threading.Event()
         self._began = False
         self._closed_with_client = False
@@ -281,7 +289,11 @@ class _Generation:
         try:
             async with contextlib.aclosing(tokens):
                 async for batch, finish in tokens:
-                    piece = self.transcript.feed(batch)
+                    if finish or self._drafted is None:
+                        self.unverified = ()
+                    else:
+                        self.unverified = self._drafted.unverified
+                    piece = self.transcript.feed(batch, self.unverified)
                     self.stats.tokens = len(self.transcript.tokens)
                     if self.transcript.stopped:
                         self.finish = "stop"
@@ -291,7 +303,7 @@ class _Generation:
                     if self.finish is not None:
                         break
             rest = self.transcript.close()
-            if rest.text:
+            if rest.text or rest.retracted:
                 yield rest
         finally:
             self.stats.retries = client.transport.retries - retries
@@ -328,6 +340,7 @@ class _Generation:
                     method=request.method.name, temperature=request.generation.sampling.temperature
                 )
             text = DraftedText(client, request, self.session, self.stats, self._cancelled)
+            self._drafted = text
             async with contextlib.aclosing(text.tokens()) as tokens:
                 async for item in tokens:
                     yield item

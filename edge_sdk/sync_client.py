@@ -129,13 +129,18 @@ class StreamSync:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text so far, with what is not verified yet."""
         return self._stream.text
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """Target tokens so far."""
+        """Target tokens so far, all of them certain."""
         return self._stream.tokens
+
+    @property
+    def unverified(self) -> Sequence[Token]:
+        """Tokens after them that were shown and are the draft's alone; see `Stream`."""
+        return self._stream.unverified
 
     @property
     def stats(self) -> Stats:

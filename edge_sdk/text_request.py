@@ -149,9 +149,11 @@ def _control(
         return Fixed(gamma=1)
     if fixed is not None:
         return Fixed(gamma=fixed, window=ahead or 1)
+    # While the server decodes alone there is nothing that the draft could go on from.
+    plain = method.lossless and client.outage.policy != "draft"
     if ahead is not None:
-        return Controller(windows=(ahead,), plain=method.lossless)
-    return client.controller(AUTO if automatic else method.name, plain=method.lossless)
+        return Controller(windows=(ahead,), plain=plain)
+    return client.controller(AUTO if automatic else method.name, plain=plain)
 
 
 def _within(name: str, value: object, most: int) -> int:

@@ -164,6 +164,8 @@ class Plan:
         alone: before these rounds, if nothing is in flight, the server decodes so many tokens.
         stop_at: draft no further once a token of this rank is in the block.
         reopen_asks: it loses the session before it gets these requests for more.
+        offline: after these rounds were sent, the link is down while the device draws so many
+            tokens alone.
     """
 
     gammas: Sequence[int] = (2,)
@@ -177,6 +179,7 @@ class Plan:
     at_once: bool = False
     interrupt: int | None = None
     alone: Mapping[int, int] = field(default_factory=dict)
+    offline: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -421,8 +424,11 @@ async def _one_run(
                     cancelled=lambda at=give_up, asks=asks: at is not None and next(asks) >= at,
                 )
             if block is not None:
+                verdict = await deliver(block)
+                for _ in range(plan.offline.get(number, 0)):
+                    rounds.draw_ahead()
                 number += 1
-                unread.append(await deliver(block))
+                unread.append(verdict)
                 continue
         verdict = unread.pop(0)
         if verdict is None:

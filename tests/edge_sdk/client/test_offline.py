@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 
 import pytest
 from harness.serving import (
+    GREEDY,
     PROMPT,
+    TABLE,
+    VOCABULARY,
     Serving,
     connected,
+    greedy_ids,
     related_draft,
     serving,
     toy_target,
     until,
 )
 
-from edge_sdk import EdgeClient, Retry, Stream
+from edge_sdk import EdgeClient, Origin, Piece, Retry, Stream
+from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import ConnectionFailed, InvalidRequest
 
 METHODS = ["coupled", "autoregressive"]
 TOKENS = 60
+LONG = 150
 RETRY = Retry(attempts=2, first=0.01, longest=0.05)
 
 
-async def own_text(server: Serving, seed: int) -> list[int]:
+async def own_text(server: Serving, seed: int, count: int = TOKENS) -> list[int]:
     async with connected(server) as client:
-        result = await client.complete(
-            PROMPT, method="autoregressive", seed=seed, max_tokens=TOKENS
-        )
+        result = await client.complete(PROMPT, method="autoregressive", seed=seed, max_tokens=count)
     return [token.id for token in result.tokens]
 
 
@@ -153,3 +158,106 @@ async def test_a_callback_that_fails_does_not_end_the_text(
 def test_wrong_arguments(options: dict[str, object], say: str) -> None:
     with pytest.raises(InvalidRequest, match=say):
         EdgeClient("http://127.0.0.1:9", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "gamma", "window", "transport"),
+    [
+        ("coupled", 3, None, "http"),
+        ("coupled", 2, 4, "websocket"),
+        ("coupled", "auto", None, "websocket"),
+        ("greedy", 3, None, "websocket"),
+        ("hybrid", 2, 4, "http"),
+        ("upload", "auto", None, "http"),
+    ],
+)
+async def test_the_draft_goes_on_alone_and_is_corrected(
+    method: str, gamma: int, window: int | None, transport: str
+) -> None:
+    told: list[bool] = []
+    with serving(lambda: toy_target(seconds_per_pass=0.02)) as server:
+        async with EdgeClient(
+            server.url,
+            draft=related_draft(),
+            cache=None,
+            retry=RETRY,
+            on_link=told.append,
+            offline="draft",
+            transport=transport,  # type: ignore[arg-type]
+        ) as client:
+            stream = client.generate(
+                PROMPT,
+                method=method,
+                sampling=None if method in ("coupled", "greedy") else GREEDY,
+                gamma=gamma,  # type: ignore[arg-type]
+                window=window,
+                seed=4,
+                max_tokens=LONG,
+            )
+            pieces: list[Piece] = []
+            shown = ""
+
+            async def read_on() -> None:
+                nonlocal shown
+                async for piece in stream:
+                    pieces.append(piece)
+                    shown = shown[: len(shown) - piece.retracted] + piece.text
+                    assert shown == stream.text
+                    assert sum(len(piece.tokens) for piece in pieces) == len(stream.tokens)
+                    unverified = b"".join(token.data for token in stream.unverified)
+                    certain = b"".join(token.data for token in stream.tokens)
+                    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                    known = decoder.decode(certain + unverified)
+                    assert shown == known or stream.finish is not None
+                    assert all(token.origin == Origin.UNVERIFIED for token in stream.unverified)
+
+            reading = asyncio.create_task(read_on())
+            await until(lambda: len(stream.tokens) > 5, 30)
+            await asyncio.to_thread(server.stop, hard=True)
+            await until(lambda: reading.done() or client.outage.down, 30)
+            await until(
+                lambda: reading.done() or len(stream.tokens) + len(stream.unverified) == LONG,
+                30,
+            )
+            assert not reading.done(), reading.result()
+            assert not pieces[-1].verified
+            before = stream.text
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(30):
+                await reading
+            # Of several blocks in flight some may still be answered after one was not.
+            assert told == [False, True] * (len(told) // 2)
+            assert told
+            assert stream.finish == "length"
+            assert not stream.unverified
+            assert pieces[-1].verified
+            assert sum(piece.retracted for piece in pieces) > 0
+            assert stream.text != before
+        expected = (
+            await own_text(server, 4, LONG)
+            if method == "coupled"
+            else greedy_ids(server.target, PROMPT, LONG)
+        )
+        assert [token.id for token in stream.tokens] == expected
+
+
+async def test_what_was_drafted_alone_stands_if_the_server_agrees() -> None:
+    with serving(lambda: toy_target(seconds_per_pass=0.02)) as server:
+        agreeing = ToyDraft.from_table(VOCABULARY, TABLE)
+        async with EdgeClient(
+            server.url, draft=agreeing, cache=None, retry=RETRY, offline="draft"
+        ) as client:
+            stream = client.generate(PROMPT, method="greedy", gamma=3, max_tokens=TOKENS)
+            asked = asyncio.create_task(read(stream))
+            await until(lambda: len(stream.tokens) > 5, 30)
+            await asyncio.to_thread(server.stop, hard=True)
+            await until(lambda: len(stream.tokens) + len(stream.unverified) == TOKENS, 30)
+            whole, drafted = stream.text, stream.stats.drafted
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(30):
+                ids = await asked
+        assert ids == greedy_ids(server.target, PROMPT, TOKENS)
+        assert stream.text == whole
+        # Nothing was drafted twice but for what the server settled itself.
+        assert stream.stats.drafted - drafted <= TOKENS
+        assert stream.stats.acceptance == 1
