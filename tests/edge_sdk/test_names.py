@@ -49,3 +49,27 @@ def test_all_names_pull_nothing_heavy() -> None:
     loaded = modules_after("from edge_sdk import *")
     assert "onnxruntime" in loaded
     assert loaded & {"torch", "transformers", "pydantic", "fastapi", "typer"} == set()
+
+
+def test_every_error_is_there() -> None:
+    from edge_sdk import errors
+
+    classes = {name for name in errors.__all__ if name != "error_for_code"}
+    assert classes <= set(edge_sdk.__all__)
+    assert {cls.__name__ for cls in errors._BY_CODE.values()} == classes
+
+
+def test_every_method_is_there() -> None:
+    from edge_sdk.decoding.registry import METHODS
+
+    assert {cls.__name__ for cls in METHODS.values()} <= set(edge_sdk.__all__)
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "edge_sdk" / "py.typed").is_file()
+
+
+def test_the_client_does_not_load_onnxruntime() -> None:
+    loaded = modules_after("from edge_sdk import EdgeClient, EdgeClientSync")
+    # httpx loads rich for its own command where it is installed.
+    assert loaded & {"onnxruntime", "tokenizers", "torch", "typer"} == set()
