@@ -57,7 +57,7 @@ SAMPLING: Final = Sampling(temperature=0.7)
 SAME: Final = "smollm2-135m"  # a target of the draft's own kind
 _ROUND_TRIPS: Final = (0, 20, 50, 100)
 _QUICK_ROUND_TRIPS: Final = (0, 50)
-_LEAST_TOKENS, _MOST_TOKENS = 24, 96
+_LEAST_TOKENS, _MOST_TOKENS = 24, 128
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -130,7 +130,7 @@ def sdk(
     plan = Plan(
         round_trips=sorted(set(rtt or (_QUICK_ROUND_TRIPS if quick else _ROUND_TRIPS))),
         prompts=FOUR_PROMPTS[:2] if quick else FOUR_PROMPTS,
-        text_seconds=12.0 if quick else 45.0,
+        text_seconds=18.0 if quick else 60.0,
         round_tokens=48 if quick else 96,
         turns=12 if quick else 40,
         threads=threads,
@@ -331,13 +331,13 @@ async def _ahead(
 
 
 async def _contest(name: str, own: Writer, other: Writer, plan: Plan) -> Contest:
-    with steps(name, 2 * len(plan.prompts) + 1) as advance:
+    with steps(name, 2 * len(plan.prompts) + 3) as advance:
         return await contest(own, other, plan.prompts, advance=advance)
 
 
 async def _tokens_that_fit(client: EdgeClient, plan: Plan) -> int:
     each = await warm_up(client, plan.prompts[0], SAMPLING)
-    fitting = plan.text_seconds / (2 * len(plan.prompts) + 1) / each
+    fitting = plan.text_seconds / (2 * len(plan.prompts) + 3) / each
     return int(min(max(fitting, _LEAST_TOKENS), _MOST_TOKENS))
 
 

@@ -74,14 +74,18 @@ async def contest(
     *,
     advance: Callable[[], None] = lambda: None,
 ) -> Contest:
-    """Texts other, own, other, own, ..., other.
+    """Texts other, own, other, own, ..., other, after one of each that is not counted: what
+    adapts learns of pair and link from it, as from every earlier text of a client.
 
     Args:
         own, other: write a text from a prompt with a seed.
         prompts: one for each pair of texts.
-        advance: called after each text, `2 * len(prompts) + 1` times.
+        advance: called after each text, `2 * len(prompts) + 3` times.
     """
     result = Contest()
+    for first in (other, own):
+        await first(prompts[-1], len(prompts) + 1)
+        advance()
     before = await other(prompts[0], 0)
     advance()
     for number, prompt in enumerate(prompts):
@@ -152,5 +156,6 @@ async def warm_up(client: EdgeClient, prompt: str, sampling: Sampling) -> float:
                 prompt, sampling=sampling, max_tokens=_WARM_UP_TOKENS, seed=0, gamma=gamma, window=2
             )
         )
-    alone = Writer(client, method="autoregressive", sampling=sampling, tokens=_WARM_UP_TOKENS)
-    return _seconds_per_token(await alone(prompt, 0))
+    alone = Writer(client, method="autoregressive", sampling=sampling, tokens=3 * _WARM_UP_TOKENS)
+    stats = await alone(prompt, 0)
+    return stats.seconds / max(stats.tokens, 1)
