@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
@@ -62,6 +63,7 @@ class Conversation:
         # What is wrong with the options is told now, not at the first turn.
         text_request(client, checked_prompt("-"), options)
         client.streams.add(self)
+        weakref.finalize(self, self._line.abandon).atexit = False
 
     @property
     def messages(self) -> Sequence[Message]:

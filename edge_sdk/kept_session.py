@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,11 +29,13 @@ class SessionLine:
         self.next_sequence = 0
         self._client = client
         self._settling: asyncio.Task[bool] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def note(self, session_id: str, pair_id: str | None, next_sequence: int) -> None:
         """A session stands."""
         if session_id != self.session_id:
             self.drop()
+        self._loop = asyncio.get_running_loop()
         self.session_id, self.pair_id = session_id, pair_id
         self.next_sequence = next_sequence
 
@@ -76,6 +79,12 @@ class SessionLine:
         if self.pair_id != pair_id:
             self.drop()
         return bool(self.session_id)
+
+    def abandon(self) -> None:
+        """`drop`, from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.drop)
 
     def drop(self) -> None:
         """End the session, in the background."""

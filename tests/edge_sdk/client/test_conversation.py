@@ -19,7 +19,6 @@ from harness.serving import (
 )
 
 from edge_sdk import Conversation, EdgeClient, Message
-from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import InvalidRequest, NoChatTemplate
 
 SAID = ["of the sea", "to the end", "a toy"]
@@ -291,7 +290,7 @@ async def test_a_conversation_that_is_dropped(server: Serving) -> None:
         assert chat is not None
         await chat.ask(PROMPT)
         assert len(client.streams) == 1
+        assert server.sessions == 1
         chat = None
         assert len(client.streams) == 0
-    draft: ToyDraft = related_draft()
-    draft.close()
+        await until(lambda: server.sessions == 0)

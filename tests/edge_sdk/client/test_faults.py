@@ -73,7 +73,7 @@ async def test_lost_replies_before_the_text(server: Serving, path: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_session_that_is_lost_is_opened_again(server: Serving, method: str) -> None:
     async with connected(server, related_draft()) as client:
-        stream = client.generate(PROMPT, method=method, sampling=GREEDY, max_tokens=TOKENS)
+        stream = client.generate(PROMPT, method=method, sampling=GREEDY, max_tokens=TOKENS, gamma=3)
         async for _ in stream:
             await client.transport.close_session(stream._session.session_id)
     assert [token.id for token in stream.tokens] == greedy_ids(server.target, PROMPT, TOKENS)
