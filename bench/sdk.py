@@ -41,7 +41,7 @@ from bench.sdk_cancel import cancel_seconds
 from bench.sdk_decode import decode_times
 from bench.sdk_draft import TimedDraft
 from bench.sdk_padded import PAD_VARIABLE
-from bench.sdk_plot import draw
+from bench.sdk_plot import check_place, draw
 from bench.sdk_round import rounds_of
 from bench.sdk_size import base_packages, import_seconds
 from bench.sdk_texts import Contest, Writer, contest, warm_up
@@ -127,6 +127,7 @@ def sdk(
     plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("sdk.png"),
 ) -> None:
     """Measure what the SDK costs and gains over links of several round-trip times."""
+    check_place(plot)
     plan = Plan(
         round_trips=sorted(set(rtt or (_QUICK_ROUND_TRIPS if quick else _ROUND_TRIPS))),
         prompts=FOUR_PROMPTS[:2] if quick else FOUR_PROMPTS,

@@ -16,6 +16,18 @@ CURVES: Final[Mapping[str, str]] = {
 }
 
 
+def check_place(path: Path) -> None:
+    """Before anything is measured.
+
+    Raises:
+        InvalidRequest: there is no such folder.
+    """
+    if not path.absolute().parent.is_dir():
+        raise InvalidRequest(
+            f"the plot cannot be written to {path}: there is no folder {path.parent}", field="plot"
+        )
+
+
 def draw(figures: Mapping[str, object], path: Path, *, note: str = "") -> bool:
     """Draw what of `CURVES` was measured; False if nothing was.
 
