@@ -201,19 +201,35 @@ class _Generation:
         self._closed_with_client = False
         self._over = asyncio.Event()
         self._reader: object = None
+        self._stepping: asyncio.Task[object] | None = None  # which runs the generator just now
+        self._interrupted = False  # it was cancelled here, not by its own kind
         self._pieces: weakref.ref[AsyncGenerator[Piece, None]] | None = None
 
     async def next_of(self, pieces: AsyncGenerator[Piece, None]) -> Piece:
         self._reader = reader()
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
+        self._stepping = task
         try:
             return await pieces.__anext__()
         except StopAsyncIteration:
-            if self._closed_with_client and self.finish is None:
-                raise InvalidRequest(
-                    "the client was closed while a text was being generated; close it after "
-                    "the text"
-                ) from None
+            self._tell_if_closed()
             raise
+        except asyncio.CancelledError:
+            if not self._interrupted or task.uncancel() > cancelled:
+                raise
+            self._tell_if_closed()
+            raise StopAsyncIteration from None
+        finally:
+            self._stepping = None
+            self._interrupted = False
+
+    def _tell_if_closed(self) -> None:
+        if self._closed_with_client and self.finish is None:
+            raise InvalidRequest(
+                "the client was closed while a text was being generated; close it after the text"
+            ) from None
 
     @property
     def under_way(self) -> bool:
@@ -239,6 +255,10 @@ class _Generation:
         if self._client.closed and self._began and not self._over.is_set():
             self._closed_with_client = True
         elsewhere = pieces is not None and _running(pieces)
+        if elsewhere and self._stepping is not None and not self._interrupted:
+            # Whatever it waits for, as asyncio.timeout does it.
+            self._interrupted = True
+            self._stepping.cancel()
         if pieces is not None and not elsewhere:
             await pieces.aclose()
         elif self._began and not (elsewhere and self._client.closed):
