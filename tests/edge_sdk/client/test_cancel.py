@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.serving import PROMPT, TABLE, VOCABULARY, Serving, connected, serving, toy_target
+from harness.serving import (
+    PROMPT,
+    TABLE,
+    VOCABULARY,
+    Serving,
+    connected,
+    serving,
+    toy_target,
+    until,
+)
 from numpy.typing import NDArray
 
 from edge_sdk import EdgeClient, Stream
@@ -144,3 +153,53 @@ async def test_a_real_draft_stops_reading(server: Serving, smollm2_draft_folder:
         model.rewind(10)
         assert np.isfinite(model.next_logits()).all()
         assert isinstance(model, DraftModel)
+
+
+async def closed_elsewhere(stream: Stream, holds: Callable[[], bool]) -> tuple[float, object]:
+    """Seconds until another task has closed a text, and how its reader ended."""
+    task = asyncio.create_task(read(stream))
+    while not holds():
+        assert not task.done(), "the text was over before it could be left"
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    begin = time.monotonic()
+    await stream.aclose()
+    taken = time.monotonic() - begin
+    (ended,) = await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelling() == 0
+    return taken, ended
+
+
+@pytest.mark.parametrize("method", ["hybrid", "autoregressive"])
+async def test_closing_a_text_that_another_task_reads(slow_server: Serving, method: str) -> None:
+    draft = ToyDraft.from_table(VOCABULARY, TABLE)
+    async with connected(slow_server, draft) as client:
+        stream = client.generate(PROMPT, method=method, max_tokens=50, gamma=2)
+        taken, ended = await closed_elsewhere(stream, lambda: stream._session.room > 0)
+        assert taken < SOON
+        assert ended is None, "its loop just ends"
+        assert stream.finish is None
+
+
+async def test_closing_a_text_while_its_draft_reads_a_long_prompt(server: Serving) -> None:
+    draft = LongPrompt.from_table(VOCABULARY, TABLE)
+    async with connected(server, draft) as client:
+        stream = client.generate(PROMPT, max_tokens=5)
+        taken, ended = await closed_elsewhere(stream, lambda: draft.begun > 2)
+        assert taken < SOON
+        assert ended is None
+        draft.patient = True
+        assert await writes(client)
+
+
+async def test_a_reader_that_is_cancelled_too_stays_cancelled(slow_server: Serving) -> None:
+    async with connected(slow_server, ToyDraft.from_table(VOCABULARY, TABLE)) as client:
+        stream = client.generate(PROMPT, max_tokens=50, gamma=2)
+        task = asyncio.create_task(read(stream))
+        await until(lambda: stream._session.room > 0)
+        closing = asyncio.create_task(stream.aclose())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closing
