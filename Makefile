@@ -9,6 +9,7 @@ ARGS ?=
 VENV := .venv
 VENV5 := .venv5
 VENV_CLUSTER := .venv-cluster
+VENV_ANDROID := .venv-android
 COMMA := ,
 # Exports that need no optimum, which has no place beside transformers 5.
 EXPORT5 := $(addprefix tests/export/,check test_hub.py test_pipeline.py test_resuming.py \
@@ -16,6 +17,7 @@ EXPORT5 := $(addprefix tests/export/,check test_hub.py test_pipeline.py test_res
 INSTALLED := $(VENV)/.installed
 INSTALLED5 := $(VENV5)/.installed
 INSTALLED_CLUSTER := $(VENV_CLUSTER)/.installed
+INSTALLED_ANDROID := $(VENV_ANDROID)/.installed
 
 # As a single-quoted shell word, dollar signs and quotes kept.
 quoted = '$(subst ','\'',$(value $(1)))'
@@ -24,7 +26,8 @@ DEMO_ARGS = $(if $(PROMPT),--prompt $(call quoted,PROMPT)) $(if $(filter-out 0,$
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint types test-fast test-models test-transformers5 test-cluster clean
+.PHONY: help venv demo test lint types test-fast test-models test-transformers5 test-cluster \
+  android-demo test-android clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -34,7 +37,7 @@ venv: $(INSTALLED) ## make .venv with everything in it
 demo: $(INSTALLED) ## two real models write one text: PROMPT="...", JSON=1, ARGS="--help"
 	@$(VENV)/bin/python -m bench.demo $(DEMO_ARGS)
 
-test: lint types test-fast test-transformers5 test-cluster test-models ## everything that must hold
+test: lint types test-fast test-transformers5 test-cluster test-android test-models ## everything that must hold
 
 lint: $(INSTALLED) ## ruff: rules and format
 	$(VENV)/bin/ruff check .
@@ -56,8 +59,19 @@ test-transformers5: $(INSTALLED5) ## the server's models and the fused export on
 test-cluster: $(INSTALLED_CLUSTER) ## two replicas of the server on Ray Serve
 	$(VENV_CLUSTER)/bin/python -m pytest tests/server_app/cluster $(ARGS)
 
+android-demo: $(INSTALLED) $(INSTALLED_ANDROID) ## the phone app in a browser, before a server with the real pair
+	@$(VENV_ANDROID)/bin/python android_demo/browser.py --cosd $(VENV)/bin/cosd $(ARGS)
+
+# The app's server runs in the other environment, as a process of its own.
+test-android: $(INSTALLED) $(INSTALLED_ANDROID) ## types of the phone app's screen, the phone's versions, and the app in Chromium
+	$(VENV_ANDROID)/bin/mypy android_demo/src android_demo/browser.py
+	COSD_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(VENV_ANDROID)/bin/python -m pytest tests/android_demo/browser $(ARGS)
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || { echo; \
+	  echo "!! There is no Chromium here: THE PHONE APP'S SCREEN WAS NOT TESTED."; \
+	  echo "!! On Debian: apt-get install chromium, then: make test-android"; echo; }
+
 clean: ## remove environments, caches and builds; prepared models stay in COSD_HOME
-	rm -rf $(VENV) $(VENV5) $(VENV_CLUSTER) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV5) $(VENV_CLUSTER) $(VENV_ANDROID) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1) folder, $(2) file of exact versions, $(3) and $(4) extras
@@ -86,4 +100,12 @@ $(INSTALLED_CLUSTER): $(INSTALLED) constraints/cluster.txt
 	  $(VENV)/bin/python -c "$$site" > "$$($(VENV_CLUSTER)/bin/python -c "$$site")/beneath.pth"
 	@echo "Installing edge-cosd[cluster] into $(VENV_CLUSTER) with the versions of constraints/cluster.txt ..."
 	@$(VENV_CLUSTER)/bin/pip install $(PIP_ARGS) --no-input -c constraints/cluster.txt -e '.[cluster]'
+	@touch $@
+
+# The SDK with the versions of a phone, Flet's web client, and what drives a browser.
+$(INSTALLED_ANDROID): pyproject.toml constraints/android-demo.txt
+	@test -x $(VENV_ANDROID)/bin/pip || $(PYTHON) -m venv $(VENV_ANDROID)
+	@echo "Installing edge-cosd and Flet into $(VENV_ANDROID) with the versions of constraints/android-demo.txt ..."
+	@$(VENV_ANDROID)/bin/pip install $(PIP_ARGS) --no-input -c constraints/android-demo.txt -e . \
+	  'flet[web]' flet-secure-storage mypy playwright pytest pytest-asyncio pytest-timeout
 	@touch $@

@@ -76,7 +76,8 @@ class AppView:
             on_change=self._on_screen,
         )
         page.on_app_lifecycle_state_change = self._on_lifecycle
-        page.on_platform_brightness_change = self._on_brightness
+        page.on_platform_brightness_change = self._on_look
+        page.on_resize = self._on_look
         page.on_close = self._on_close
         self._settings.visible = False
         page.add(
@@ -102,7 +103,8 @@ class AppView:
             theme.apply(self._page, state.choices.theme)
         self._drawn = state
         self._problem.show(state.problem)
-        self._write.show(state, dark=theme.is_dark(self._page))
+        low = 0 < (self._page.height or 0) < theme.LOW
+        self._write.show(state, dark=theme.is_dark(self._page), low=low)
         self._settings.show(state)
         word, icon = _BADGE[state.link]
         self._badge_icon.icon, self._badge_text.value = icon, word
@@ -132,7 +134,7 @@ class AppView:
         self._write.visible = not self._settings.visible
         self._page.update()
 
-    def _on_brightness(self, event: Any) -> None:
+    def _on_look(self, event: Any) -> None:
         self._changed(self._controller.state)
 
     def _on_lifecycle(self, event: Any) -> None:

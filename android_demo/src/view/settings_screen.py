@@ -79,7 +79,7 @@ class SettingsScreen(ft.Column):
             selected=["system"],
             on_change=self._on_theme,
         )
-        self._filled = False
+        self._entered: tuple[str, int] | None = None
         self._offers: tuple[Any, ...] = ()
         self.controls = [
             _heading("Server"),
@@ -113,8 +113,9 @@ class SettingsScreen(ft.Column):
     def show(self, state: State) -> None:
         """Take a new state. What somebody is typing is left alone."""
         choices = state.choices
-        if not self._filled:
-            self._filled = True
+        entered = (choices.server, choices.max_tokens)
+        if entered != self._entered:
+            self._entered = entered
             self._server.value = choices.server
             self._length.value = str(choices.max_tokens)
         self._key_note.value = (

@@ -10,6 +10,7 @@ from edge_sdk.tokens import Origin
 
 SEED: Final = "#00695C"
 GAP: Final = 12
+LOW: Final = 560  # height below which a page has no room for everything
 
 # Each has a contrast of 4.5 and more with the surface of its theme (WCAG AA).
 _LIGHT: Final = {

@@ -40,24 +40,24 @@ class WriteScreen(ft.Column):
         self._legend = ft.Row(wrap=True, spacing=14, run_spacing=2)
         self._figures = FiguresPanel()
         self._shown: tuple[Any, ...] = ()
-        self.controls = [
-            ft.Container(
-                # Selects over paragraphs, and screen readers still read them as text.
-                ft.SelectionArea(content=self._text),
-                expand=True,
-                padding=12,
-                border_radius=8,
-                bgcolor=ft.Colors.SURFACE_CONTAINER_LOW,
-            ),
-            self._note,
-            self._legend,
-            self._figures,
-            ft.Row([self._prompt]),
-            ft.Row([self._write, self._stop, self._go_on, self._new], wrap=True),
-        ]
+        self._area = ft.Container(
+            # Selects over paragraphs, and screen readers still read them as text.
+            ft.SelectionArea(content=self._text),
+            expand=True,
+            padding=12,
+            border_radius=8,
+            bgcolor=ft.Colors.SURFACE_CONTAINER_LOW,
+        )
+        self._entry = ft.Row([self._prompt])
+        self._buttons = ft.Row([self._write, self._stop, self._go_on, self._new], wrap=True)
 
-    def show(self, state: State, *, dark: bool) -> None:
-        """Take a new state."""
+    def show(self, state: State, *, dark: bool, low: bool) -> None:
+        """Take a new state.
+
+        Args:
+            low: the screen is too low for everything, as that of a phone on its side: what is
+                not needed to write scrolls with the text.
+        """
         writing = state.phase in (Phase.GENERATING, Phase.STOPPING)
         self._write.visible = not writing
         self._write.disabled = state.busy or state.phase is Phase.SETUP
@@ -71,11 +71,19 @@ class WriteScreen(ft.Column):
         self._note.visible = bool(self._note.value)
         self._figures.visible = state.figures.tokens > 0 or writing
         self._figures.show(state.figures, dark=dark)
-        text = (state.turns, state.prompt, state.spans, state.phase, dark)
+        text = (state.turns, state.prompt, state.spans, state.phase, dark, low)
         if text != self._shown:
             self._shown = text
-            self._text.controls = _paragraphs(state, dark=dark)
+            beside: list[ft.Control] = [self._note, self._legend, self._figures]
+            # Above the text, since what is written last is what is looked at.
+            self._text.controls = [*(beside if low else []), *_paragraphs(state, dark=dark)]
             self._legend.controls = _legend(state, dark=dark)
+            self.controls = [
+                self._area,
+                *([] if low else beside),
+                self._entry,
+                self._buttons,
+            ]
 
     async def _on_write(self, event: Any) -> None:
         prompt = self._prompt.value

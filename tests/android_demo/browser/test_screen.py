@@ -165,7 +165,7 @@ async def test_turning_the_phone_in_mid_text(
 
 
 async def test_light_and_dark(
-    opened: Callable[..., Any], set_up: Callable[..., Any], tmp_path: Path
+    running: ToyServer, opened: Callable[..., Any], set_up: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Pictures go to COSD_PICTURES, for people to look at."""
     pictures = Path(os.environ.get("COSD_PICTURES", tmp_path))
@@ -180,7 +180,16 @@ async def test_light_and_dark(
     assert light > 200
     assert dark < 60
     await screen.go("Settings")
+    address = screen.page.get_by_label("Server address", exact=True)
+    await screen.tap(address)  # the browser has what is in a field only while it is in use
+    await asyncio.sleep(0.5)
+    assert await address.input_value() == running.url
     await screen.brightness(pictures / "settings-dark.png")
+    await screen.page.set_viewport_size({"width": 860, "height": 412})
+    await screen.go("Text")
+    await asyncio.sleep(0.5)
+    await screen.brightness(pictures / "text-on-its-side.png")
+    assert "Write" in await screen.spoken()
     await screen.page.set_viewport_size({"width": 320, "height": 640})
     await screen.go("Text")
     await asyncio.sleep(0.5)
