@@ -1,9 +1,11 @@
 """What the SDK costs and gains: `python -m bench.sdk`.
 
 Two real models on this machine, the target in a server process of its own, and a proxy that
-makes loopback a link of a given round-trip time. What is compared takes turns, and figures are
-medians, so a busy machine blurs more than it shifts; device and server share its cores all the
-same. The last line is JSON; figures by round-trip time (ms) have string keys:
+makes loopback a link of a given round-trip time. The device has one core and the server the
+others, since drafting ahead on the cores that verify slows both, which two machines would not;
+`--shared-cores` lets them share. What is compared takes turns, and figures are medians, so a busy
+machine blurs more than it shifts. The last line is JSON; figures by round-trip time (ms) have
+string keys:
 
     overhead_p50_ms    a round without draft forward, server and link (gamma 4, `hybrid`)
     model_ratio        tokens a second against E[N] / (gamma t_d + t_v + RTT + overhead)
@@ -21,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +60,7 @@ SAMPLING: Final = Sampling(temperature=0.7)
 SAME: Final = "smollm2-135m"  # a target of the draft's own kind
 _ROUND_TRIPS: Final = (0, 20, 50, 100)
 _QUICK_ROUND_TRIPS: Final = (0, 50)
-_LEAST_TOKENS, _MOST_TOKENS = 24, 128
+_LEAST_TOKENS, _MOST_TOKENS = 40, 128
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -84,6 +87,7 @@ class Plan:
         round_tokens: of a text whose rounds are taken apart.
         turns: of the decode loop.
         pad: ms that a pass of the target is made longer by.
+        shared: device and server share all cores.
     """
 
     round_trips: Sequence[int]
@@ -93,6 +97,7 @@ class Plan:
     turns: int
     threads: int | None
     pad: float
+    shared: bool
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -124,6 +129,9 @@ def sdk(
         int | None,
         typer.Option(min=1, help="Threads of the draft.", show_default="the faster of 1 and all"),
     ] = None,
+    shared_cores: Annotated[
+        bool, typer.Option(help="Device and server share all cores of this machine.")
+    ] = False,
     plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("sdk.png"),
 ) -> None:
     """Measure what the SDK costs and gains over links of several round-trip times."""
@@ -136,11 +144,12 @@ def sdk(
         turns=12 if quick else 40,
         threads=threads,
         pad=pad_target,
+        shared=shared_cores or len(_cores()) < 2,
     )
     parts = set(only or Part)
     console = Console()
     pair = prepare_pair(target, draft, console=console)
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"cores": "shared" if plan.shared else "split"}
     if pad_target:
         figures["simulated_pad_ms"] = pad_target
         console.print(f"SIMULATION: every pass of the target takes {pad_target:g} ms more.")
@@ -167,15 +176,28 @@ def sdk(
 
 @contextlib.contextmanager
 def _serving(target: str, plan: Plan, console: Console) -> Iterator[ServerProcess]:
-    padding = {PAD_VARIABLE: f"{plan.pad:g}"}
-    with (
-        ServerProcess(target, module="bench.sdk_padded", environment=padding)
-        if plan.pad
-        else ServerProcess(target)
-    ) as server:
-        with console.status("starting the server") as status:
-            server.wait_ready(lambda line: status.update(one_line(line)))
-        yield server
+    cores = _cores()
+    environment = {PAD_VARIABLE: f"{plan.pad:g}"}
+    if not plan.shared:
+        environment["COSD_THREADS"] = str(len(cores) - 1)
+        # What is started takes this over.
+        os.sched_setaffinity(0, cores[1:])
+    module = "bench.sdk_padded" if plan.pad else "bench.guarded"
+    try:
+        with ServerProcess(target, module=module, environment=environment) as server:
+            if not plan.shared:
+                os.sched_setaffinity(0, cores[:1])
+            with console.status("starting the server") as status:
+                server.wait_ready(lambda line: status.update(one_line(line)))
+            yield server
+    finally:
+        if not plan.shared:
+            os.sched_setaffinity(0, cores)
+
+
+def _cores() -> list[int]:
+    """Cores that this process may use; none where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 @contextlib.contextmanager
@@ -296,7 +318,7 @@ async def _speedup(
             tokens = await _tokens_that_fit(client, plan)
             own = Writer(client, sampling=SAMPLING, tokens=tokens)
             alone = Writer(client, method="autoregressive", sampling=SAMPLING, tokens=tokens)
-            result = await _contest(f"speed-up, RTT {rtt}", own, alone, plan)
+            result = await _contest(f"speed-up, RTT {rtt}", own, alone, plan, whole=True)
         speedups[str(rtt)] = round(result.gain, 3)
         _contest_row(table, rtt, tokens, result)
     console.print(table)
@@ -324,16 +346,16 @@ async def _ahead(
                 )
                 for ahead in (True, False)
             )
-            result = await _contest(f"ahead, RTT {rtt}", ahead, single, plan)
+            result = await _contest(f"ahead, RTT {rtt}", ahead, single, plan, whole=False)
         gains[str(rtt)] = round(result.gain, 3)
         _contest_row(table, rtt, tokens, result)
     console.print(table)
     return gains
 
 
-async def _contest(name: str, own: Writer, other: Writer, plan: Plan) -> Contest:
+async def _contest(name: str, own: Writer, other: Writer, plan: Plan, *, whole: bool) -> Contest:
     with steps(name, 2 * len(plan.prompts) + 3) as advance:
-        return await contest(own, other, plan.prompts, advance=advance)
+        return await contest(own, other, plan.prompts, whole=whole, advance=advance)
 
 
 async def _tokens_that_fit(client: EdgeClient, plan: Plan) -> int:

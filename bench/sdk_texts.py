@@ -24,16 +24,18 @@ class Contest:
     Attributes:
         own: stats by text.
         others: those of the two texts beside it.
+        whole: a text's time begins with its request; otherwise with its first round.
     """
 
     own: list[Stats] = field(default_factory=list)
     others: list[tuple[Stats, Stats]] = field(default_factory=list)
+    whole: bool = True
 
     @property
     def gains(self) -> list[float]:
         """Speed of each text over that of the two beside it."""
         return [
-            (_seconds_per_token(before) + _seconds_per_token(after)) / (2 * _seconds_per_token(own))
+            (self._each(before) + self._each(after)) / (2 * self._each(own))
             for own, (before, after) in zip(self.own, self.others, strict=True)
         ]
 
@@ -45,11 +47,11 @@ class Contest:
     @property
     def speed(self) -> float:
         """Tokens a second of the candidate, median."""
-        return median(1 / _seconds_per_token(own) for own in self.own)
+        return median(1 / self._each(own) for own in self.own)
 
     @property
     def other_speed(self) -> float:
-        return median(1 / _seconds_per_token(stats) for both in self.others for stats in both)
+        return median(1 / self._each(stats) for both in self.others for stats in both)
 
     @property
     def drafted_share(self) -> float:
@@ -61,10 +63,10 @@ class Contest:
         examined = sum(own.examined for own in self.own)
         return sum(own.accepted for own in self.own) / examined if examined else 0.0
 
-
-def _seconds_per_token(stats: Stats) -> float:
-    """From the request to the last token, the session's opening and both prompts included."""
-    return (stats.seconds + stats.open_seconds) / max(stats.tokens, 1)
+    def _each(self, stats: Stats) -> float:
+        """Seconds a token; the opening of session and draft counts in a whole text."""
+        seconds = stats.seconds + (stats.open_seconds if self.whole else 0.0)
+        return seconds / max(stats.tokens, 1)
 
 
 async def contest(
@@ -72,6 +74,7 @@ async def contest(
     other: Callable[[str, int], Awaitable[Stats]],
     prompts: Sequence[str],
     *,
+    whole: bool,
     advance: Callable[[], None] = lambda: None,
 ) -> Contest:
     """Texts other, own, other, own, ..., other, after one of each that is not counted: what
@@ -80,9 +83,10 @@ async def contest(
     Args:
         own, other: write a text from a prompt with a seed.
         prompts: one for each pair of texts.
+        whole: see `Contest`.
         advance: called after each text, `2 * len(prompts) + 3` times.
     """
-    result = Contest()
+    result = Contest(whole=whole)
     for first in (other, own):
         await first(prompts[-1], len(prompts) + 1)
         advance()
