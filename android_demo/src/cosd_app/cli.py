@@ -54,8 +54,8 @@ class Printer:
             percent = int(100 * state.progress.share)
             if percent != self._percent:
                 self._percent = percent
-                mib = state.progress.total / (1 << 20)
-                print(f"\r{percent:3d} % of {mib:.1f} MiB", end="", file=sys.stderr, flush=True)
+                megabytes = state.progress.total / 1e6
+                print(f"\r{percent:3d} % of {megabytes:.1f} MB", end="", file=sys.stderr, flush=True)
         self._text(state.spans)
 
     def end(self) -> None:
@@ -197,7 +197,7 @@ def _report(command: str, state: State) -> None:
     if command in ("server", "drafts"):
         for offer in state.offers:
             here = "  on this device" if offer.installed else ""
-            print(f"{offer.name}  {offer.model}  {offer.bytes / (1 << 20):.1f} MiB{here}")
+            print(f"{offer.name}  {offer.model}  {offer.bytes / 1e6:.1f} MB{here}")
         if not state.offers:
             print("the server offers no drafts (its setting drafts)")
     elif command == "generate":
