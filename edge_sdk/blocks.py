@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edge_sdk.decoding.method import Drafted
 from edge_sdk.tokens import Token
-from edge_sdk.wire import Finish, Verify
+from edge_sdk.wire import Finish, Verdict, Verify
 
 
 @dataclass(slots=True)
@@ -18,6 +18,11 @@ class Block:
     drafted: list[Drafted]
     marks: list[int]
     doomed: bool = False
+
+    def refused_by(self, verdict: Verdict) -> bool:
+        """The verdict refuses one of its tokens, so that what is drafted on it is stale. That of a
+        block which is stale itself says nothing of what was drafted since."""
+        return not self.doomed and 0 <= verdict.accepted < len(self.drafted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,8 @@ class DraftedText:
                 yield outcome
             waiting = time.perf_counter()
             answered = await flight.oldest()
+            if answered is None:
+                continue
             self._meter.verdict(waiting, answered)
             begin = time.perf_counter()
             outcome = rounds.receive(answered.verdict)
@@ -273,6 +275,7 @@ class DraftedText:
             await self._session.reopen(rounds.generated, block.verify.sequence, rounds.state)
             self._flight.send(block)
             answered = await self._flight.oldest()
+            assert answered is not None, "the block may still be accepted"
             self._meter.judged_again(begin, answered)
             outcome = rounds.receive(answered.verdict)
             # Its first token was examined before.

@@ -68,13 +68,15 @@ class Flight:
         return bool(self._sent) and self._sent[0].task.done()
 
     async def refusal(self) -> None:
-        """Wait for a verdict that is there or comes, and rejects its block; for ever if none
-        does. The blocks after that one are stale."""
+        """Wait for a verdict that is there or comes, and refuses a block that was not stale; for
+        ever if none does. What is drafted on that block is stale."""
         for sent in list(self._sent):
+            if sent.block.doomed:
+                continue
             await asyncio.wait([sent.task])
             if sent.task.cancelled() or sent.task.exception() is not None:
                 break
-            if sent.task.result()[0].accepted < len(sent.block.drafted):
+            if sent.block.refused_by(sent.task.result()[0]):
                 return
         await asyncio.get_running_loop().create_future()
 
@@ -89,8 +91,9 @@ class Flight:
             waiting.cancel()
         return first.done()
 
-    async def oldest(self) -> Answered:
-        """The verdict of the oldest block, once it is there.
+    async def oldest(self) -> Answered | None:
+        """The verdict of the oldest block, once it is there; None if nothing is in flight, or
+        only stale blocks were and their session is lost.
 
         A lost session is opened again, and every block that may still be accepted is sent
         again.
@@ -99,7 +102,7 @@ class Flight:
             SessionLost: it was lost again and again.
             TransportError, CosdError: see `Transport`.
         """
-        while True:
+        while self._sent:
             first = self._sent[0]
             try:
                 verdict, exchange, end = await asyncio.shield(first.task)
@@ -111,6 +114,7 @@ class Flight:
             return Answered(
                 first.block, verdict, exchange, end - first.begin, first.alone, first.begin
             )
+        return None
 
     async def clear(self) -> None:
         """Forget what is in flight."""

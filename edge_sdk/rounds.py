@@ -87,9 +87,9 @@ class Rounds:
         return sum(not block.doomed for block in self._in_flight)
 
     @property
-    def oldest_size(self) -> int:
-        """Drafted tokens of the oldest block in flight."""
-        return len(self._in_flight[0].drafted) if self._in_flight else 0
+    def oldest(self) -> Block | None:
+        """The block whose verdict comes next."""
+        return self._in_flight[0] if self._in_flight else None
 
     @property
     def ahead(self) -> int:

@@ -147,8 +147,7 @@ class NumberedRequests:
                 )
             half = self._half(message.generation)
             ids = await prompt_ids(message.prompt, self._target)
-            shared = session.extend(ids, message.generation, half)
-            reused = await self._engine.trim(session, min(shared, session.length - 1))
+            reused = await self._engine.extend(session, ids, message.generation, half)
             prefill(held)
             return encode(Extended(prompt_tokens=len(ids), reused=reused))
 

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from edge_sdk.errors import CosdError, ServerFault, ServerUnavailable
+from edge_sdk.wire import Generation
 from server_app.engine.observer import Observer
 from server_app.engine.outcome import Outcome
 from server_app.engine.runner import Runner
 from server_app.engine.scheduler import Policy, Scheduler, Waiting
 from server_app.engine.session import Session
 from server_app.engine.work import Prefill, Work
+from server_app.methods.base import ServerHalf
 from server_app.target.model import TargetModel
 
 log = logging.getLogger(__name__)
@@ -172,6 +174,19 @@ class Engine:
         """Drop cached tokens past `length`; returns how many are left."""
         left: int = await self.call(lambda: self.runner.caches.trim(session, length))
         return left
+
+    async def extend(
+        self, session: Session, ids: Sequence[int], generation: Generation, half: ServerHalf
+    ) -> int:
+        """Give a session its next prompt, between two steps; returns how many of its tokens are
+        in the cache."""
+
+        def carry_out() -> int:
+            shared = session.extend(ids, generation, half)
+            return self.runner.caches.trim(session, min(shared, session.length - 1))
+
+        reused: int = await self.call(carry_out)
+        return reused
 
     async def _submit(self, item: _Item) -> Any:
         with self._ready:

@@ -76,37 +76,42 @@ class Runner:
         """Give a work up between two steps."""
         self._fail(work, error)
 
-    def _pass(self, fed: Sequence[_Fed]) -> list[_Fed]:
-        """One forward pass; parts of it where it cannot be one. Returns what was carried out."""
+    def _pass(self, fed: Sequence[_Fed], later: Sequence[_Fed] = ()) -> list[_Fed]:
+        """One forward pass; parts of it where it cannot be one. Returns what was carried out.
+
+        Args:
+            later: passed afterwards; these keep their caches, on which their chunks stand.
+        """
         begin = time.perf_counter()
         try:
-            logits = self._forward(fed)
+            logits = self._forward(fed, later)
         except PoolFull as error:
             if len(fed) > 1:
                 # The rest waits for a later step.
-                return self._pass(fed[: len(fed) // 2])
+                return self._pass(fed[: len(fed) // 2], later)
             self._fail(fed[0][0], error)
             return []
         except CosdError as error:
-            return self._halves(fed, error)
+            return self._halves(fed, later, error)
         except Exception:
             log.exception("a pass over %d works failed", len(fed))
-            return self._halves(fed, ServerFault(_FAULT))
+            return self._halves(fed, later, ServerFault(_FAULT))
         finally:
             self._forward_seconds += time.perf_counter() - begin
         self._judge_all(fed, logits)
         return list(fed)
 
-    def _halves(self, fed: Sequence[_Fed], error: CosdError) -> list[_Fed]:
+    def _halves(self, fed: Sequence[_Fed], later: Sequence[_Fed], error: CosdError) -> list[_Fed]:
         """Find the work that a pass failed on, so that the others go on."""
         if len(fed) > 1:
             middle = len(fed) // 2
-            return [*self._pass(fed[:middle]), *self._pass(fed[middle:])]
+            first, second = fed[:middle], fed[middle:]
+            return [*self._pass(first, [*second, *later]), *self._pass(second, later)]
         self._observer.fault()
         self._fail(fed[0][0], error)
         return []
 
-    def _forward(self, fed: Sequence[_Fed]) -> list[torch.Tensor]:
+    def _forward(self, fed: Sequence[_Fed], later: Sequence[_Fed]) -> list[torch.Tensor]:
         """Raises:
         PoolFull: although every session outside of this pass gave its cache up.
         """
@@ -115,7 +120,7 @@ class Runner:
             try:
                 return self.target.forward(chunks)
             except PoolFull:
-                if not self.caches.make_room({work.session for work, _ in fed}):
+                if not self.caches.make_room({work.session for work, _ in [*fed, *later]}):
                     raise
 
     def _judge_all(self, fed: Sequence[_Fed], logits: Sequence[torch.Tensor]) -> None:

@@ -406,9 +406,8 @@ async def _one_run(
             continue
         if (not unread or plan.ahead or plan.at_once) and rounds.may_follow:
             known = unread[0] if unread else None
-            refused = bool(
-                rounds.live and known is not None and known.accepted < rounds.oldest_size
-            )
+            oldest = rounds.oldest
+            refused = known is not None and oldest is not None and oldest.refused_by(known)
             give_up = plan.interrupt if refused else None
             gamma = plan.gammas[min(number, len(plan.gammas) - 1)]
             if unread and plan.stop_after_ahead:

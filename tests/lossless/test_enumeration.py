@@ -158,6 +158,19 @@ CASES = [
         tokens=4,
     ),
     case(
+        "a stale verdict gives no block up",
+        vocabulary(b"ab"),
+        vocabulary(b"ba"),
+        plan=Plan(gammas=(2,), ahead=1, interrupt=1, at_once=True, stop_at=0),
+        tokens=4,
+    ),
+    case(
+        "a settled token known to a new session",
+        ABC,
+        ABX,
+        plan=Plan(gammas=(1,), ahead=1, reopen=frozenset({2})),
+    ),
+    case(
         "a block given up at its begin",
         ABC,
         ABX,

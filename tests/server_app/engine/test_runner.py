@@ -13,7 +13,7 @@ from harness.serving import TABLE, VOCABULARY, toy_target
 
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.noise import token_keys
-from edge_sdk.errors import ServerFault, ServerUnavailable, SessionLost
+from edge_sdk.errors import InvalidRequest, ServerFault, ServerUnavailable, SessionLost
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generation, Verdict, Verify
 from server_app.engine.observer import Observer, StepReport
@@ -272,3 +272,23 @@ def test_closing_frees_everything() -> None:
         runner.caches.close(one)
     assert target.cache_used == 0
     assert len(runner.caches) == 0
+
+
+def test_finding_the_one_that_fails_takes_no_cache_of_the_others() -> None:
+    """A pass fails, and its first half finds the cache full: the second half still stands."""
+
+    class Full(Poisoned):
+        def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
+            if len(chunks) == 4:
+                raise RuntimeError("a kernel failed before anything was reserved")
+            return super().forward(chunks)
+
+    target = Full.from_table(VOCABULARY, TABLE, cache_limit=45)
+    runner = Runner(target)
+    held = [session([65 + n, *range(40, 52)]) for n in range(4)]
+    until_done(runner, *(Prefill(one) for one in held[2:]), budget=20)
+    works = [verify(one, 70) for one in held]
+    runner.step([(work, 512) for work in works])
+    assert all(work.done or not isinstance(work.error, InvalidRequest) for work in works)
+    assert works[2].done
+    assert works[3].done
