@@ -54,8 +54,8 @@ class Printer:
             percent = int(100 * state.progress.share)
             if percent != self._percent:
                 self._percent = percent
-                megabytes = state.progress.total / 1e6
-                print(f"\r{percent:3d} % of {megabytes:.1f} MB", end="", file=sys.stderr, flush=True)
+                told = f"\r{percent:3d} % of {state.progress.total / 1e6:.1f} MB"
+                print(told, end="", file=sys.stderr, flush=True)
         self._text(state.spans)
 
     def end(self) -> None:
