@@ -139,7 +139,7 @@ def sdk(
     plan = Plan(
         round_trips=sorted(set(rtt or (_QUICK_ROUND_TRIPS if quick else _ROUND_TRIPS))),
         prompts=FOUR_PROMPTS[:2] if quick else FOUR_PROMPTS,
-        text_seconds=18.0 if quick else 60.0,
+        text_seconds=14.0 if quick else 60.0,
         round_tokens=48 if quick else 96,
         turns=12 if quick else 40,
         threads=threads,
