@@ -152,7 +152,7 @@ def _control(
     # While the server decodes alone there is nothing that the draft could go on from.
     plain = method.lossless and client.outage.policy != "draft"
     if ahead is not None:
-        return Controller(windows=(ahead,), plain=plain)
+        return Controller(windows=sorted({1, ahead}), plain=plain)
     return client.controller(AUTO if automatic else method.name, plain=plain)
 
 

@@ -95,7 +95,11 @@ class Host:
         self._opening = Opening(self.target, coins=coins)
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbered = NumberedRequests(
-            engine, run=self._run, still_here=self._still_here, half=self._opening.half
+            engine,
+            run=self._run,
+            still_here=self._still_here,
+            half=self._opening.half,
+            prompts=self._opening.prompts,
         )
         self.methods = tuple(SERVER_HALVES)
 
@@ -219,11 +223,9 @@ class Host:
 
         Raises:
             SessionLost: no such session.
-            RateLimited: the key is over its rate.
             InvalidRequest, BaseMismatch: see `TokenStream`.
         """
         held = self._held(owner, session_id)
-        self.quotas.request(owner, time.monotonic())
 
         async def run(work: VerifyWork) -> None:
             self._still_here(held)

@@ -27,7 +27,7 @@ from server_app.engine.store import Held
 from server_app.engine.work import VerifyWork
 from server_app.methods.base import ServerHalf
 from server_app.observability.facts import current_facts
-from server_app.prompt_ids import prompt_ids
+from server_app.prompt_ids import PromptReader
 
 CarryOut = Callable[[Numbered], Awaitable[bytes]]
 
@@ -39,6 +39,7 @@ class NumberedRequests:
         run: carries out a verify of a session, or closes the session and raises.
         still_here: raises `SessionLost` if the session was closed meanwhile.
         half: the server half of a generation.
+        prompts: reads the prompts of further turns.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class NumberedRequests:
         run: Callable[[Held, VerifyWork], Awaitable[None]],
         still_here: Callable[[Held], None],
         half: Callable[[Generation], ServerHalf],
+        prompts: PromptReader,
     ) -> None:
         self._engine = engine
         self._target = engine.target
         self._run = run
         self._still_here = still_here
         self._half = half
+        self._prompts = prompts
 
     async def verify(self, held: Held, message: Verify, body: bytes) -> tuple[bytes, float]:
         """Returns the verdict and the seconds the server spent on it.
@@ -146,7 +149,7 @@ class NumberedRequests:
                     field="generation.seed",
                 )
             half = self._half(message.generation)
-            ids = await prompt_ids(message.prompt, self._target)
+            ids = await self._prompts.ids(message.prompt, session.owner)
             reused = await self._engine.extend(session, ids, message.generation, half)
             prefill(held)
             return encode(Extended(prompt_tokens=len(ids), reused=reused))

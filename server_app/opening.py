@@ -14,7 +14,7 @@ from server_app.engine.session import Session
 from server_app.methods.base import Pair, ServerHalf
 from server_app.methods.noise import SharedNoise
 from server_app.methods.registry import server_half
-from server_app.prompt_ids import prompt_ids, too_long
+from server_app.prompt_ids import PromptReader, too_long
 from server_app.target.model import TargetModel
 
 
@@ -23,9 +23,13 @@ class Opening:
 
     Args:
         coins: the server's coins of a seed; tests put enumerating ones here.
+
+    Attributes:
+        prompts: reads prompts.
     """
 
     def __init__(self, target: TargetModel, *, coins: Callable[[int], Coins] | None = None) -> None:
+        self.prompts = PromptReader(target)
         self._target = target
         self._coins = coins or _prf_coins
         self._noise = SharedNoise(token_keys(target.vocabulary))
@@ -53,7 +57,7 @@ class Opening:
             )
         half = self.half(message.generation)
         check_tokens(message.generated, self._target, "generated")
-        ids = await prompt_ids(message.prompt, self._target)
+        ids = await self.prompts.ids(message.prompt, owner)
         if message.state is not None:
             half.resume(message.state)
         session = Session(
@@ -80,7 +84,7 @@ class Opening:
         Raises:
             EmptyPrompt, PromptTooLong, NoChatTemplate: see the message.
         """
-        ids = await prompt_ids(prompt, self._target)
+        ids = await self.prompts.ids(prompt, "")
         generation = Generation("autoregressive", Sampling(), max_tokens=1, seed=0)
         # One token more, since the last one of a prompt is not computed in advance.
         half = self.half(generation)

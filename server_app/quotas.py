@@ -10,7 +10,9 @@ from typing import Final
 
 from edge_sdk.errors import RateLimited
 
-_BURST_SECONDS: Final = 2.0  # of requests that may come at once
+_BURST_SECONDS: Final = 2.0  # of requests that may come at once, or so many:
+_LEAST_BURST: Final = 8.0  # one request for OpenAI's clients may be eight texts
+_LONGEST_WAIT: Final = 3600.0
 _BUSY_WAIT: Final = 1.0  # seconds a client waits when its requests in flight are too many
 _SESSIONS_WAIT: Final = 5.0
 
@@ -22,7 +24,8 @@ class KeyLimits:
     Attributes:
         sessions: sessions open at once.
         tokens_in_flight: tokens of prefills and verifies that wait or are under way.
-        requests_per_second: verifies, openings and streams, on average over two seconds.
+        requests_per_second: openings, further turns and verifies, on average over two seconds or
+            eight of them.
     """
 
     sessions: int = 0
@@ -59,14 +62,14 @@ class Quotas:
         rate = self.limits.requests_per_second
         if not rate:
             return
-        most = max(1.0, rate * _BURST_SECONDS)
+        most = max(_LEAST_BURST, rate * _BURST_SECONDS)
         bucket = self._buckets.setdefault(owner, _Bucket(most, now))
         bucket.filled = min(most, bucket.filled + (now - bucket.at) * rate)
         bucket.at = now
         if bucket.filled < 1:
             raise RateLimited(
                 f"more than {rate:g} requests a second came with this key",
-                retry_after=(1 - bucket.filled) / rate,
+                retry_after=min(_LONGEST_WAIT, (1 - bucket.filled) / rate),
             )
         bucket.filled -= 1
 

@@ -81,14 +81,23 @@ class HttpTransport(Transport):
         self.tls = tls_context(verify, ca_file)
         self._timeout = httpx.Timeout(timeouts.reply, connect=timeouts.connect)
         self._own = client is None
-        self._client = client or httpx.AsyncClient(
-            verify=self.tls,
-            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
-            timeout=self._timeout,
-        )
+        self._client = client or self._made()
         self.meter = LinkMeter()
         self.closed = False
         self._sticky = False
+
+    def _made(self) -> httpx.AsyncClient:
+        try:
+            return httpx.AsyncClient(
+                verify=self.tls,
+                limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+                timeout=self._timeout,
+            )
+        except (ImportError, httpx.InvalidURL, ValueError) as error:
+            raise InvalidRequest(
+                f"the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot "
+                f"be used: {error}; correct or unset it, or give an http_client of your own"
+            ) from error
 
     @property
     def tries(self) -> Tries:

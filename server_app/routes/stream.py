@@ -15,6 +15,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from edge_sdk.errors import CosdError, InvalidRequest, ServerFault, Unauthorized
 from edge_sdk.wire import Ask, Extend, Generate, Truncate, Verify, decode, encode, limits
 from edge_sdk.wire.frames import SLOTS, SUBPROTOCOL, Close, Down, Up, failure, frame, reply, split
+from edge_sdk.wire.limits import MAX_WINDOW
 from server_app import problems
 from server_app.auth import Keyring
 from server_app.host import Host
@@ -108,6 +109,7 @@ class _Line:
         self._in_slot: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._given_up: set[asyncio.Task[None]] = set()
+        self._idle_cancels = 0
         self._held_bytes = 0
         self._room = asyncio.Event()
         self._sending = asyncio.Lock()
@@ -140,6 +142,8 @@ class _Line:
                     self._over(None)
                     return
                 self._take(data)
+                # Frames that are there already are read without waiting: others get a turn.
+                await asyncio.sleep(0)
                 while self._full:
                     self._room.clear()
                     await self._room.wait()
@@ -175,10 +179,15 @@ class _Line:
         kind, slot = split(data)
         if kind == Up.CANCEL:
             task = self._in_slot.get(slot)
-            # Without a request its reply is on the way already.
+            # Without a request its reply is on the way already; that cannot happen often.
             if task is not None and task not in self._given_up:
                 self._given_up.add(task)
+                self._idle_cancels = 0
                 task.cancel()
+                return
+            self._idle_cancels += 1
+            if self._idle_cancels > 4 * MAX_WINDOW:
+                raise _Closed(Close.MALFORMED, "nothing is left to cancel")
             return
         if kind not in _ANSWERS and kind != Up.GENERATE:
             raise _Closed(Close.MALFORMED, f"kind {kind} does not exist")

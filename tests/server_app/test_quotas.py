@@ -21,6 +21,21 @@ def test_requests_a_second() -> None:
         quotas.request("a", 100.21)
 
 
+def test_a_slow_rate_lets_one_request_of_many_texts_through() -> None:
+    quotas = Quotas(KeyLimits(requests_per_second=0.01))
+    for _ in range(8):
+        quotas.request("a", 0.0)
+    with pytest.raises(RateLimited) as error:
+        quotas.request("a", 0.0)
+    assert error.value.retry_after == pytest.approx(100)
+    tiny = Quotas(KeyLimits(requests_per_second=1e-300))
+    for _ in range(8):
+        tiny.request("a", 0.0)
+    with pytest.raises(RateLimited) as error:
+        tiny.request("a", 0.0)
+    assert error.value.retry_after == 3600
+
+
 def test_tokens_in_flight() -> None:
     quotas = Quotas(KeyLimits(tokens_in_flight=100))
     with quotas.in_flight("a", 500):  # alone, even a large one may run
