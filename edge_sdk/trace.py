@@ -47,6 +47,10 @@ class Trace:
         self._first = True
         if path.is_dir():
             raise InvalidRequest(f"{path} is a folder; name a file for the trace", field="trace")
+        if path.exists() and not path.is_file():
+            raise InvalidRequest(
+                f"the trace cannot be written to {path}: it is no plain file", field="trace"
+            )
         try:
             self._file: IO[str] = self._part.open("x", encoding="utf-8")
         except OSError as error:

@@ -133,3 +133,9 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(CosdError, match="No space left"):
         trace.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_not_replaced_by_a_trace() -> None:
+    with pytest.raises(InvalidRequest, match="no plain file"):
+        Trace(Path("/dev/null"))
+    assert Path("/dev/null").is_char_device()
