@@ -64,7 +64,8 @@ def _rows(target: TargetModel, model: Any) -> list[tuple[torch.Tensor, torch.Ten
             ids = torch.tensor([text], device=target.device)
             rows = torch.arange(len(text) - len(mine), len(text), device=target.device)
             stock = model(input_ids=ids, use_cache=False, logits_to_keep=rows).logits[0]
-            pairs.append((mine.float(), stock.float()))
+            # Copies, since the next pass may write over these.
+            pairs.append((mine.float(), stock.float().clone()))
     finally:
         model.set_attn_implementation(ATTENTION)
     return pairs

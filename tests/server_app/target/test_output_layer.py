@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from server_app.target import output_layer
+from server_app.target.hugging_face import HuggingFaceTarget
+from server_app.target.model import Chunk
 from server_app.target.output_layer import OutputLayer, keep_logits
 
 
@@ -50,3 +56,17 @@ def test_only_large_and_plain_layers_are_replaced() -> None:
     assert type(small.head) is nn.Linear
     keep_logits(large)
     assert type(large.head) is OutputLayer
+
+
+def test_a_model_loads_and_runs_over_it_in_float32(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = HuggingFaceTarget.load(tiny_folder("llama"), device="cpu", dtype="float32")
+    monkeypatch.setattr(output_layer, "_LARGE", 1)
+    kept = HuggingFaceTarget.load(tiny_folder("llama"), device="cpu", dtype="float32")
+    rows = []
+    for target in (plain, kept):
+        sequence = target.new_sequence()
+        (logits,) = target.forward([Chunk(sequence, [3, 1, 4, 1, 5], 3)])
+        rows.append(logits.clone())
+    torch.testing.assert_close(rows[0], rows[1])
