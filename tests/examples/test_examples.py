@@ -69,7 +69,7 @@ def test_an_example(
     assert len(shown.out.strip()) > 20
     assert shown.err == ""
     expected = {
-        "complete": r"tokens/s, acceptance 0\.",
+        "complete": r"tokens/s, acceptance [01]\.",
         "stream": r"tokens by (hybrid|candidates|coupled), finish",
         "chat": r"\(0 of \d+ prompt(.|\n)*\([1-9]\d* of \d+ prompt(.|\n)*\([1-9]\d* of",
         "callbacks": r"of \d+ drafted tokens kept",
