@@ -89,6 +89,13 @@ def generate(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the draft.")] = None,
     stats: Annotated[bool, typer.Option(help="Print what it cost to stderr.")] = True,
+    offline: Annotated[
+        str,
+        typer.Option(
+            metavar="fail|wait",
+            help="When the link is down for longer than the retries: fail, or wait for it.",
+        ),
+    ] = "fail",
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -124,12 +131,13 @@ def generate(
     folder = None if draft is None else Path(draft)
 
     tokens_a_round = _gamma(gamma)
+    policy = _offline(offline)
     tracing = None if trace is None else Trace(trace)
 
     async def run() -> None:
         model = await asyncio.to_thread(_open, folder, threads) if folder is not None else None
         try:
-            async with EdgeClient(server, draft=model, api_key=key) as client:
+            async with EdgeClient(server, draft=model, api_key=key, offline=policy) as client:
                 stream = client.generate(
                     None if chat else text,
                     messages=[Message("user", text)] if chat else None,
@@ -228,3 +236,11 @@ def _number(value: str) -> str | int | float:
         except ValueError:
             continue
     return value
+
+
+def _offline(given: str) -> Literal["fail", "wait"]:
+    if given == "fail":
+        return "fail"
+    if given == "wait":
+        return "wait"
+    raise InvalidRequest(f"--offline is {given!r}; give fail or wait", field="offline")

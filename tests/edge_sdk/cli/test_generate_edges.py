@@ -23,7 +23,7 @@ class Stream:
         yield type("Piece", (), {"text": "caf\u00e9"})
 
 class Client:
-    def __init__(self, server, *, draft, api_key): print("key", api_key, file=sys.stderr)
+    def __init__(self, server, *, draft, api_key, **options): print("key", api_key, file=sys.stderr)
     async def __aenter__(self): return self
     async def __aexit__(self, *error): return None
     def generate(self, *arguments, **options): return Stream()
@@ -72,6 +72,7 @@ def test_an_encoding_without_the_letters() -> None:
         ("hi >&-", "stdout is closed"),
         ("<&-", "stdin is closed"),
         ("hi --draft ''", "--draft is empty"),
+        ("hi --offline draft", "--offline is 'draft'"),
         ("hi --draft /etc/passwd", "/etc/passwd is a file, not a folder"),
     ],
 )
