@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from edge_sdk.gateway.openai.model_names import ModelNames
 from server_app import problems
 from server_app.auth import Keyring
 from server_app.engine.engine import Engine
@@ -24,6 +23,7 @@ from server_app.observability.metrics import Metrics
 from server_app.observability.observers import Observers
 from server_app.observability.requests import RequestLog
 from server_app.openai import routes as openai_routes
+from server_app.openai.interface.model_names import ModelNames
 from server_app.quotas import KeyLimits
 from server_app.routes import drafts, health, metrics, models, sessions, stream
 from server_app.settings import Settings

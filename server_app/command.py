@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from edge_sdk.errors import InvalidRequest, ServerUnavailable
+from edge_sdk.errors import InvalidRequest
 from edge_sdk.home import cosd_home
+from server_app.listening import address_of, bound
 from server_app.observability import logs
 from server_app.options import takes_settings
 from server_app.process import Process
@@ -63,33 +64,6 @@ def settings_from(given: dict[str, Any]) -> Settings:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         raise InvalidRequest(f"setting {name}: {first['msg']}", field=name) from error
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket bound before the model is loaded, so that a taken port is known at once."""
-    try:
-        if not host:
-            raise OSError("no address")
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise InvalidRequest(
-            f"--host {host[:80]!r} is not an address of this machine ({error}); take 127.0.0.1, or "
-            f"0.0.0.0 for every address",
-            field="host",
-        ) from error
-    try:
-        # NOTE: asyncio sends small replies at once only on sockets made with IPPROTO_TCP.
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise ServerUnavailable(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another --port, or 0 "
-            f"for a free one"
-        ) from error
-    return listener
 
 
 def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
@@ -167,8 +141,7 @@ def _announce(settings: Settings, model: TargetModel) -> None:
 
 
 def _run(settings: Settings, source: str | Path, listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    address = address_of(listener)
     process = Process(
         lambda progress: load_app(settings, source, progress),
         on_ready=lambda: log.info("listening on %s", address),

@@ -8,8 +8,7 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -17,15 +16,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from server_app.boot import Boot
+from server_app.own_signals import OwnSignals
 from server_app.websocket_options import UVICORN_OPTIONS
 
 log = logging.getLogger("server_app")
 
 CUT_OFF_SECONDS: Final = 5  # for replies on their way when nothing is verified any more
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Process(uvicorn.Server):
+class Process(OwnSignals):
     """Serves while the model loads, and ends in steps.
 
     The first signal ends a load at once. Later, SIGTERM drains: no new session, those that are
@@ -63,25 +62,9 @@ class Process(uvicorn.Server):
             )
         )
         self._drain_seconds = drain_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._signals = 0
         self.interrupted = False
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take the signals over for as long as the server runs. uvicorn's own way sends them
-        again at the end, which would make a drain look like a failure."""
-        self._loop = asyncio.get_running_loop()
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -91,8 +74,8 @@ class Process(uvicorn.Server):
         if self.boot.app is None:
             # The thread that loads cannot be stopped, and it writes nothing.
             self._leave(130 if self.interrupted else 0, "ended while the model was loading")
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._begin_to_end)
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self._begin_to_end)
 
     def _begin_to_end(self) -> None:
         self._ending = asyncio.ensure_future(self._end())

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from edge_sdk.errors import InvalidRequest
 from server_app.cluster.ending import Ending
 from server_app.cluster.settings import STARTED_HERE, ClusterSettings
-from server_app.command import bound, settings_from
+from server_app.command import settings_from
+from server_app.listening import bound
 from server_app.observability import logs
 from server_app.options import takes_settings
 from server_app.settings import Settings

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge_sdk.errors import CosdError
-from edge_sdk.gateway.openai.problems import OpenAIRoute
 from server_app.observability.facts import current_facts
+from server_app.openai.interface.problems import OpenAIRoute
 
 
 def note(error: CosdError) -> None:

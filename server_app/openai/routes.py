@@ -10,17 +10,17 @@ from fastapi.responses import JSONResponse, Response
 
 from edge_sdk.arguments import shown
 from edge_sdk.errors import InvalidRequest, NotFound
-from edge_sdk.gateway.openai.body import read_object
-from edge_sdk.gateway.openai.chat_request import ChatRequest
-from edge_sdk.gateway.openai.completion_request import CompletionRequest
-from edge_sdk.gateway.openai.event_stream import EventStream
-from edge_sdk.gateway.openai.model_names import ModelNames
-from edge_sdk.gateway.openai.problems import CLIENT_GONE
-from edge_sdk.gateway.openai.replies import ChatReplies, CompletionReplies, Replies
-from edge_sdk.gateway.openai.text_request import TextRequest
-from edge_sdk.gateway.openai.texts import ClientGone
 from server_app.auth import owner_of
 from server_app.host import Host
+from server_app.openai.interface.body import read_object
+from server_app.openai.interface.chat_request import ChatRequest
+from server_app.openai.interface.completion_request import CompletionRequest
+from server_app.openai.interface.event_stream import EventStream
+from server_app.openai.interface.model_names import ModelNames
+from server_app.openai.interface.problems import CLIENT_GONE
+from server_app.openai.interface.replies import ChatReplies, CompletionReplies, Replies
+from server_app.openai.interface.text_request import TextRequest
+from server_app.openai.interface.texts import ClientGone
 from server_app.openai.noted import NotedRoute, note
 from server_app.openai.served_texts import ServedTexts
 

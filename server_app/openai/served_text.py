@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge_sdk.errors import CosdError, RateLimited, ServerFault, ServerUnavailable, SessionLost
-from edge_sdk.gateway.openai.delta import Delta, FinishReason
 from edge_sdk.tokens import Origin, Token
 from edge_sdk.transcript import Transcript
 from edge_sdk.wire import (
@@ -25,6 +24,7 @@ from edge_sdk.wire import (
     encode,
 )
 from server_app.host import Host
+from server_app.openai.interface.delta import Delta, FinishReason
 
 MAX_REOPENS: Final = 8  # in a row, without a token between them
 MAX_WAITS: Final = 5  # in a row, for a server that is full

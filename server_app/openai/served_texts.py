@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge_sdk.gateway.openai.text_request import TextRequest
-from edge_sdk.gateway.openai.texts import Texts
 from server_app.host import Host
 from server_app.observability.facts import current_facts
+from server_app.openai.interface.text_request import TextRequest
+from server_app.openai.interface.texts import Texts
 from server_app.openai.served_text import ServedText
 
 _AHEAD: Final = 64  # deltas that wait for the reader

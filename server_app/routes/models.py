@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from edge_sdk.errors import NotFound
-from edge_sdk.gateway.openai.model_names import ModelNames
 from edge_sdk.wire import PROTOCOL_VERSION, limits
 from server_app.auth import owner_of
 from server_app.host import Host
+from server_app.openai.interface.model_names import ModelNames
 
 router = APIRouter()
 Owner = Annotated[str, Depends(owner_of)]

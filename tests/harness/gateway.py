@@ -13,10 +13,11 @@ from harness.serving import QUICK, related_draft, toy_target
 
 from edge_sdk import EdgeClient, Timeouts
 from edge_sdk.draft.toy import ToyDraft
-from edge_sdk.gateway.access import Access
-from edge_sdk.gateway.application import create_app
-from edge_sdk.gateway.pool import Pool
-from edge_sdk.gateway.process import Process, address_of, bound
+from server_app.gateway.access import Access
+from server_app.gateway.application import create_app
+from server_app.gateway.pool import Pool
+from server_app.gateway.process import Process
+from server_app.listening import address_of, bound
 
 
 class Gateway:

@@ -12,9 +12,9 @@ from harness.serving import PROMPT, Serving, serving, toy_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge_sdk.gateway.openai import unsupported
-from edge_sdk.gateway.openai.chat_request import ChatRequest, Turn
-from edge_sdk.gateway.openai.completion_request import CompletionRequest
+from server_app.openai.interface import unsupported
+from server_app.openai.interface.chat_request import ChatRequest, Turn
+from server_app.openai.interface.completion_request import CompletionRequest
 
 EXAMPLES = settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

@@ -21,10 +21,10 @@ from edge_sdk.errors import (
     ServerUnavailable,
     SessionLost,
 )
-from edge_sdk.gateway.openai.delta import Delta
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generate, Generated, Generation, Prompt
 from server_app.openai import served_text
+from server_app.openai.interface.delta import Delta
 from server_app.openai.served_text import ServedText
 from server_app.target.toy import ToyTarget
 

@@ -16,13 +16,14 @@ from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError
-from edge_sdk.gateway.access import Access
-from edge_sdk.gateway.application import create_app
-from edge_sdk.gateway.drafted_text import AUTO
-from edge_sdk.gateway.pool import Pool
-from edge_sdk.gateway.process import Process, address_of, bound, only_this_machine
+from server_app.gateway.access import Access
+from server_app.gateway.application import create_app
+from server_app.gateway.drafted_text import AUTO
+from server_app.gateway.pool import Pool
+from server_app.gateway.process import Process
+from server_app.listening import address_of, bound, only_this_machine
 
-log = logging.getLogger("edge_sdk.gateway")
+log = logging.getLogger("server_app.gateway")
 
 _SERVER_KEY = "COSD_API_KEY"
 _OWN_KEY = "COSD_GATEWAY_KEY"

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from edge_sdk.gateway.openai.delta import Delta
+from server_app.openai.interface.delta import Delta
 
 
 class Replies(ABC):

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from edge_sdk.client import EdgeClient
 from edge_sdk.errors import CosdError
-from edge_sdk.gateway.blame import for_the_asker
-from edge_sdk.gateway.openai.delta import Delta
-from edge_sdk.gateway.pool import Pool
 from edge_sdk.stats import Stats
 from edge_sdk.wire import Generation, Prompt
+from server_app.gateway.blame import for_the_asker
+from server_app.gateway.pool import Pool
+from server_app.openai.interface.delta import Delta
 
 AUTO = "auto"
 
 
 class DraftedText:
-    """A text of a request; see `edge_sdk.gateway.openai.texts.Text`.
+    """A text of a request; see `server_app.openai.interface.texts.Text`.
 
     Args:
         generation: how it is written, but for the method.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fastapi import Request
 
 from edge_sdk.errors import CosdError, ServerFault
-from edge_sdk.gateway.openai.delta import Delta
+from server_app.openai.interface.delta import Delta
 
 log = logging.getLogger(__name__)
 

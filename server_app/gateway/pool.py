@@ -10,8 +10,8 @@ from typing import Final
 
 from edge_sdk.client import EdgeClient
 from edge_sdk.errors import CosdError, ServerUnavailable
-from edge_sdk.gateway.blame import for_the_asker
 from edge_sdk.peer import Card
+from server_app.gateway.blame import for_the_asker
 
 GOING_DOWN: Final = "the gateway is going down"
 

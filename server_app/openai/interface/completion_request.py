@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator
 
-from edge_sdk.gateway.openai.text_request import TextRequest, ill_typed
-from edge_sdk.gateway.openai.unsupported import COMPLETION, supported
 from edge_sdk.wire import Prompt
+from server_app.openai.interface.text_request import TextRequest, ill_typed
+from server_app.openai.interface.unsupported import COMPLETION, supported
 
 _FORMS = "a string, a list of token ids, or a list of either"
 

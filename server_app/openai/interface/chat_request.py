@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from edge_sdk.chat import Message
-from edge_sdk.gateway.openai.text_request import TextRequest, ill_typed
-from edge_sdk.gateway.openai.unsupported import CHAT, TURN, supported
 from edge_sdk.wire import Prompt
 from edge_sdk.wire.limits import MAX_MESSAGES
+from server_app.openai.interface.text_request import TextRequest, ill_typed
+from server_app.openai.interface.unsupported import CHAT, TURN, supported
 
 
 def _joined(value: object) -> str:

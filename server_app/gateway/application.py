@@ -11,11 +11,11 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from edge_sdk.errors import CosdError, NotFound
-from edge_sdk.gateway.access import Access
-from edge_sdk.gateway.drafted_text import AUTO
-from edge_sdk.gateway.openai.problems import reply
-from edge_sdk.gateway.pool import Pool
-from edge_sdk.gateway.routes import open_router, router
+from server_app.gateway.access import Access
+from server_app.gateway.drafted_text import AUTO
+from server_app.gateway.pool import Pool
+from server_app.gateway.routes import open_router, router
+from server_app.openai.interface.problems import reply
 
 
 def create_app(

@@ -10,9 +10,9 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from edge_sdk.errors import CosdError
-from edge_sdk.gateway.openai.problems import body_of
-from edge_sdk.gateway.openai.replies import Replies
-from edge_sdk.gateway.openai.texts import Texts
+from server_app.openai.interface.problems import body_of
+from server_app.openai.interface.replies import Replies
+from server_app.openai.interface.texts import Texts
 
 _DONE: Final = b"data: [DONE]\n\n"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from edge_sdk.gateway.drafted_text import DraftedText
-from edge_sdk.gateway.openai.text_request import TextRequest
-from edge_sdk.gateway.openai.texts import Texts
-from edge_sdk.gateway.pool import Pool
 from edge_sdk.stats import Stats
+from server_app.gateway.drafted_text import DraftedText
+from server_app.gateway.pool import Pool
+from server_app.openai.interface.text_request import TextRequest
+from server_app.openai.interface.texts import Texts
 
 _TOLD: Final = (
     "acceptance",
