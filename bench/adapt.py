@@ -26,9 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.program import run
-from bench.simulation import Fixed, Pilot, Run, Simulation, Text, World
+from bench.simulation import Fixed, Run, Simulation, Text, World
 from bench.terminal import steps
 from edge_sdk.adapt import Controller, Plan
+from edge_sdk.control import Control
 
 TOKENS: Final = 2000
 GAMMAS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
@@ -140,7 +141,7 @@ def controlled(
     text: Text,
     *,
     tokens: int = TOKENS,
-    pilot: Pilot | None = None,
+    pilot: Control | None = None,
 ) -> Run:
     """The same text under a controller that has seen a handshake, or another pilot."""
     if pilot is None:

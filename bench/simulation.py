@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from edge_sdk.adapt.plan import Plan
+from edge_sdk.control import Control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +62,9 @@ class Text:
     confidence: Sequence[float]
 
 
-class Pilot(Protocol):
-    """Who decides; `edge_sdk.adapt.Controller` is one."""
-
-    def plan(self, *, remaining: int) -> Plan: ...
-
-    def enough(self, confidences: Sequence[float]) -> bool: ...
-
-    def drafted(self, *, seconds: float, tokens: int) -> None: ...
-
-    def round_trip(
-        self,
-        *,
-        seconds: float,
-        server_seconds: float,
-        up_bytes: int,
-        down_bytes: int,
-        tokens: int,
-        alone: bool,
-    ) -> None: ...
-
-    def verdict(
-        self,
-        *,
-        examined: int,
-        accepted: int,
-        confidences: Sequence[float],
-        settled: bool,
-        seconds: float,
-    ) -> None: ...
-
-    def streamed(self, *, tokens: int, seconds: float, first_seconds: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """One setting for the whole text."""
+    """One plan for the whole text; plain decoding too, which `edge_sdk.control.Fixed` cannot be."""
 
     setting: Plan
 
@@ -107,17 +74,17 @@ class Fixed:
     def enough(self, confidences: Sequence[float]) -> bool:
         return False
 
-    def drafted(self, **_: object) -> None:
-        pass
+    def drafted(self, **measured: object) -> None:
+        return
 
-    def round_trip(self, **_: object) -> None:
-        pass
+    def round_trip(self, **measured: object) -> None:
+        return
 
-    def verdict(self, **_: object) -> None:
-        pass
+    def verdict(self, **measured: object) -> None:
+        return
 
-    def streamed(self, **_: object) -> None:
-        pass
+    def streamed(self, **measured: object) -> None:
+        return
 
 
 @dataclass(slots=True)
@@ -181,7 +148,7 @@ class Simulation:
         self,
         worlds: Sequence[tuple[int, World]] | World,
         text: Text,
-        pilot: Pilot,
+        pilot: Control,
         *,
         length: int,
         seed: int = 0,
