@@ -137,7 +137,10 @@ def _tracing() -> Tracing:
 def _metrics_keyring(settings: Settings) -> Keyring:
     if settings.metrics_open:
         return Keyring(())
-    return Keyring((settings.metrics_key,) if settings.metrics_key else settings.api_keys)
+    if settings.metrics_key is None:
+        return Keyring(settings.api_keys)
+    refusal = "/metrics wants the key COSD_METRICS_KEY of this server; an API key does not open it"
+    return Keyring((settings.metrics_key,), refusal=refusal)
 
 
 def _version() -> str:

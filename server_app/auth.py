@@ -16,9 +16,19 @@ ANYBODY = "anybody"
 
 
 class Keyring:
-    """Accepted keys. Without any, the server is open and every client is one owner."""
+    """Accepted keys. Without any, the server is open and every client is one owner.
 
-    def __init__(self, keys: Sequence[SecretStr]) -> None:
+    Args:
+        refusal: what is said of a key that is none of them.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[SecretStr],
+        *,
+        refusal: str = "the API key is not accepted by this server",
+    ) -> None:
+        self._refusal = refusal
         self._keys = [key.get_secret_value().encode() for key in keys]
         self._owners = [hashlib.sha256(key).hexdigest()[:16] for key in self._keys]
 
@@ -45,7 +55,7 @@ class Keyring:
             if hmac.compare_digest(key, data):
                 owner = name
         if owner is None:
-            raise Unauthorized("the API key is not accepted by this server")
+            raise Unauthorized(self._refusal)
         return owner
 
 

@@ -16,6 +16,7 @@ from server_app.listening import address_of, bound
 from server_app.observability import logs
 from server_app.options import takes_settings
 from server_app.process import Process
+from server_app.routes.drafts import DraftFolders
 from server_app.settings import Settings
 from server_app.shared_prompts import read_shared_prompts
 
@@ -43,7 +44,9 @@ def serve(**given: Any) -> None:
     settings = settings_from({name: value for name, value in given.items() if value is not None})
     logs.configure(settings.log_level, settings.log_format)
     source = source_of(settings.target)
+    # What a folder or a file lacks is told now, not after the model was loaded.
     read_shared_prompts(settings.shared_prompts)
+    DraftFolders(settings.drafts)
     if settings.telemetry:
         from server_app.observability.tracing import export_spans
 
@@ -132,6 +135,13 @@ def _announce(settings: Settings, model: TargetModel) -> None:
         model.device,
         "yes" if model.has_chat_template else "no",
     )
+    if model.cache_limit < model.context:
+        log.warning(
+            "the cache of %d tokens is smaller than the context of %d: a text that does not fit "
+            "is refused; --cache-tokens sets its size",
+            model.cache_limit,
+            model.context,
+        )
     if settings.api_keys:
         log.info("%d API keys are accepted", len(settings.api_keys))
     else:

@@ -34,7 +34,7 @@ def _knob(panel: str, default: Any, description: str, **bounds: Any) -> Any:
 class Settings(BaseSettings):
     """What `cosd serve` can be told; every field is also an environment variable."""
 
-    model_config = SettingsConfigDict(env_prefix="COSD_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="COSD_", extra="ignore", allow_inf_nan=False)
 
     target: str = _knob(
         MODEL,

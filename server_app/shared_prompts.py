@@ -25,7 +25,14 @@ def read_shared_prompts(path: Path | None) -> tuple[Prompt, ...]:
     if path is None:
         return ()
     try:
-        data = path.expanduser().read_bytes()
+        file = path.expanduser()
+        # A pipe or a device could have no end, or nothing to say.
+        if file.exists() and not file.is_file():
+            raise InvalidRequest(
+                f"shared prompts cannot be read from {path}: it is no plain file", field=_FIELD
+            )
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise InvalidRequest(f"{path} is over {_MOST_BYTES >> 20} MiB", field=_FIELD)
         text = data.decode()

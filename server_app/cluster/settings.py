@@ -20,7 +20,9 @@ def _knob(default: Any, description: str, **bounds: Any) -> Any:
 class ClusterSettings(BaseSettings):
     """What `cosd cluster` can be told about its replicas."""
 
-    model_config = SettingsConfigDict(env_prefix="COSD_CLUSTER_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="COSD_CLUSTER_", extra="ignore", allow_inf_nan=False
+    )
 
     address: str = _knob(
         STARTED_HERE,

@@ -22,6 +22,7 @@ from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequenc
 _WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ", b", ")
 _RARE = -6.0  # bias of bytes that are not printable ASCII, so that toy text can be looked at
 _CACHE_LIMIT = 1_000_000
+_LEAST_CACHE = 64  # tokens that `limit_cache` leaves at least
 
 
 class ToyTarget(TargetModel):
@@ -186,6 +187,12 @@ class ToyTarget(TargetModel):
         return self._book.limit
 
     def limit_cache(self, tokens: int) -> None:
+        if tokens < _LEAST_CACHE:
+            raise InvalidRequest(
+                f"a cache of {tokens} tokens is too small for any text; give it at least "
+                f"{_LEAST_CACHE}",
+                field="cache_tokens",
+            )
         self._book.limit = tokens
 
     @property

@@ -102,6 +102,10 @@ def test_a_taken_port_is_one_sentence() -> None:
         (["toy:1", "--port", "70000"], "setting port"),
         (["toy:1", "--max-sessions", "0"], "setting max_sessions"),
         (["toy:1", "--host", "no.such.host.invalid"], "is not an address"),
+        (["toy:1", "--session-ttl", "inf"], "setting session_ttl"),
+        (["toy:1", "--shared-prompts", "/dev/zero"], "no plain file"),
+        (["no-such-folder", "--drafts", "a=/no/such"], "neither a folder nor prepared"),
+        (["toy:1", "--drafts", "a=/no/such"], "/no/such"),
     ],
 )
 def test_bad_settings_are_one_sentence(

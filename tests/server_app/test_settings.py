@@ -84,6 +84,8 @@ def test_tokens_of_a_batch() -> None:
         {"requests_per_second_per_key": -1},
         {"drain_seconds": -1},
         {"drain_seconds": float("nan")},
+        {"session_ttl": float("inf")},
+        {"requests_per_second_per_key": float("nan")},
         {"stall_seconds": 0},
         {"log_format": "xml"},
         {"metrics_key": "ü"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import httpx
@@ -59,6 +60,21 @@ def test_files_that_cannot_be(tmp_path: Path, name: str, data: bytes, say: str) 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
         read_shared_prompts(tmp_path / "none.txt")
+
+
+def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (Path("/dev/zero"), pipe, tmp_path):
+        with pytest.raises(InvalidRequest, match="no plain file"):
+            read_shared_prompts(path)
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"x" * (8 * 1024 * 1024 + 1))
+    with pytest.raises(InvalidRequest, match="over 8 MiB"):
+        read_shared_prompts(path)
 
 
 async def test_keys_share_them_and_nothing_else(tmp_path: Path) -> None:

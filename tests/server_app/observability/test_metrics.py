@@ -191,7 +191,10 @@ async def test_who_may_read_metrics(settings: dict[str, Any], key: str | None, s
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://cosd", headers=headers) as client,
     ):
-        assert (await client.get("/metrics")).status_code == status
+        reply = await client.get("/metrics")
+        assert reply.status_code == status
+        if key is not None and status == 401:
+            assert "COSD_METRICS_KEY" in reply.text
         if key == "watch":
             expected = 401 if settings.get("api_keys") else 200
             assert (await client.get("/v1/models")).status_code == expected

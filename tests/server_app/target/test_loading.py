@@ -58,6 +58,8 @@ def test_a_toy_needs_no_transformers() -> None:
 
 def test_a_cache_of_so_many_tokens(tiny_folder: Callable[[str], Path]) -> None:
     assert load_target("toy", cache_tokens=300).cache_limit == 300
+    with pytest.raises(InvalidRequest, match="too small for any text"):
+        load_target("toy", cache_tokens=1)
     folder = tiny_folder("llama")
     target = load_target(folder, dtype="float32", cache_tokens=320)
     assert target.cache_limit == 320
