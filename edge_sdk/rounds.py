@@ -16,6 +16,7 @@ import numpy as np
 from edge_sdk.blocks import Block, Outcome, Rejected
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
+from edge_sdk.drafting import Drafting
 from edge_sdk.errors import ProtocolError
 from edge_sdk.tokens import Origin, Token
 from edge_sdk.verdicts import check_verdict
@@ -23,6 +24,7 @@ from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
 from edge_sdk.wire.limits import MAX_BLOCKS, MAX_DRAFT
 from edge_sdk.wire.packing import pack_draft
+from edge_sdk.written import Written
 
 
 class Rounds:
@@ -39,10 +41,8 @@ class Rounds:
         keeps_sure: the method keeps tokens that the draft is sure of without asking.
 
     Attributes:
-        generated: target ids of the text.
         next_sequence: number of the next request.
         state: state of the method on the server, for opening the session again.
-        room: tokens that the target's context leaves for the text; set when it is known.
     """
 
     def __init__(
@@ -57,24 +57,31 @@ class Rounds:
         next_sequence: int = 0,
         keeps_sure: bool = False,
     ) -> None:
-        self.generated: list[int] = list(generated)
         self.state: float | None = None
         self.next_sequence = next_sequence
         self._half = half
-        self._follower = follower
-        self._alignment = alignment
-        self._target = target
-        self._max_tokens = max_tokens
-        self.room = max_tokens
+        self._common = len(alignment)
+        self._text = Written(target, max_tokens=max_tokens, generated=generated)
+        self._drafting = Drafting(half, follower, alignment, target)
         self._in_flight: deque[Block] = deque()
-        self._ahead: deque[tuple[Drafted, int]] = deque()  # drawn and not sent, with their marks
         self._unsent: int | None = None
         self._rejected: Rejected | None = None
         self._keeps_sure = keeps_sure
         self._kept: list[int] = []
-        self._unsure: Drafted | None = None
-        self._draftings = 0
-        self._penalised = half.context.sampling.repetition_penalty != 1
+
+    @property
+    def generated(self) -> Sequence[int]:
+        """Target ids of the text."""
+        return self._text.generated
+
+    @property
+    def room(self) -> int:
+        """Tokens that the target's context leaves for the text; set when it is known."""
+        return self._text.room
+
+    @room.setter
+    def room(self, room: int) -> None:
+        self._text.room = room
 
     @property
     def in_flight(self) -> int:
@@ -94,14 +101,12 @@ class Rounds:
     @property
     def ahead(self) -> int:
         """Tokens drawn after all that is in flight, and not sent yet."""
-        return len(self._ahead)
+        return len(self._drafting.ahead)
 
     def unverified(self) -> list[Token]:
         """Drafted tokens that follow the text, in flight or not sent yet."""
-        live = [block.drafted for block in self._in_flight if not block.doomed]
-        drafted = [*itertools.chain.from_iterable(live), *(token for token, _ in self._ahead)]
-        ids = [int(self._alignment.target_ids[token.rank]) for token in drafted]
-        return [Token(token, self._target.pieces[token], Origin.UNVERIFIED) for token in ids]
+        ids = [self._drafting.target_id(token) for token in self._drawn()]
+        return [self._text.token(token, Origin.UNVERIFIED) for token in ids]
 
     def draw_ahead(self) -> bool:
         """Draw one token after everything that was drawn, without sending it; False if there is
@@ -112,19 +117,10 @@ class Rounds:
         here; what was drawn after it goes on only if both are the same token, and has the law
         of a draft after that token then as before.
         """
-        follower = self._follower
-        if follower is None or self._keeps_sure or self._rejected is not None:
+        if self._keeps_sure or self._rejected is not None or self.left <= self.ahead:
             return False
-        if not follower.room or self.left <= len(self._ahead):
-            return False
-        before = self.unverified()
-        if before and before[-1].id in self._target.end_ids:
-            return False
-        self._draftings += 1
-        token = self._drawn(follower, self._base() + len(self._ahead))
-        self._ahead.append((token, follower.mark))
-        follower.push(token.rank)
-        return True
+        drawn = self._drawn()
+        return self._drafting.draw_ahead(self._base(), after=drawn[-1] if drawn else None)
 
     @property
     def asking(self) -> bool:
@@ -141,26 +137,16 @@ class Rounds:
     @property
     def left(self) -> int:
         """Tokens that the text may still have after those in flight, all accepted."""
-        return min(self._max_tokens, self.room) - self._base()
+        return self._text.most - self._base()
 
     def keep_sure(self) -> Outcome | None:
         """Draft one token and keep it if the method is sure of it without the server; None if
         not, or if nothing can be drafted. The token then begins the next block."""
-        follower = self._follower
-        if not self._keeps_sure or self._unsure or follower is None or not follower.room:
+        if not self._keeps_sure or (token := self._drafting.sure(len(self._text))) is None:
             return None
-        self._draftings += 1
-        token = self._drawn(follower, len(self.generated))
-        if not token.sure:
-            self._unsure = token
-            return None
-        mark = follower.mark
-        follower.push(token.rank)
-        follower.keep(token.rank, mark)
         self._kept.append(token.rank)
-        target_id = int(self._alignment.target_ids[token.rank])
-        kept = self._append(target_id, Origin.UNVERIFIED)
-        return Outcome(tokens=(kept,), finish=self._finish())
+        kept = self._text.append(self._drafting.target_id(token), Origin.UNVERIFIED)
+        return Outcome(tokens=(kept,), finish=self._text.finish)
 
     def next_block(
         self,
@@ -200,41 +186,18 @@ class Rounds:
         if last is not None and last.doomed:
             last = None
         base = self._base()
-        sequence = self.next_sequence
-        # Each drafting has coins of its own, even where it drafts a position once more.
-        self._draftings += 1
-        drafted: list[Drafted] = []
-        marks: list[int] = []
-        follower = self._follower
-        if follower is not None:
-            most = min(gamma, MAX_DRAFT, self._max_tokens - base, self.room - base)
-            room = min(most, follower.room + len(self._ahead))
-            while self._ahead and len(drafted) < room:
-                token, mark = self._ahead.popleft()
-                drafted.append(token)
-                marks.append(mark)
-            more = more or bool(self._ahead)
-            last_id = int(self._alignment.target_ids[drafted[-1].rank]) if drafted else -1
-            if last_id in self._target.end_ids:
-                room = 0
-            while len(drafted) < room:
-                if cancelled():
-                    return None
-                token = self._unsure or self._drawn(follower, base + len(drafted))
-                self._unsure = None
-                drafted.append(token)
-                marks.append(follower.mark)
-                follower.push(token.rank)
-                ended = int(self._alignment.target_ids[token.rank]) in self._target.end_ids
-                if ended or enough(drafted):
-                    break
+        most = min(gamma, MAX_DRAFT, self.left)
+        drawn = self._drafting.block(base, most, enough=enough, cancelled=cancelled)
+        if drawn is None:
+            return None
+        drafted, marks = drawn
         verify = Verify(
-            sequence=sequence,
+            sequence=self.next_sequence,
             base=base,
             draft=self._half.pack(drafted) if drafted else b"",
             settled=self._unsent,
             parent=None if last is None else last.verify.sequence,
-            more=more and bool(drafted),
+            more=(more or self.ahead > 0) and bool(drafted),
             kept=self._packed(self._kept),
         )
         self._unsent = None
@@ -256,15 +219,15 @@ class Rounds:
         check_verdict(
             verdict,
             block,
-            length=len(self.generated),
-            max_tokens=self._max_tokens,
-            target_size=len(self._target),
+            length=len(self._text),
+            max_tokens=self._text.max_tokens,
+            target_size=len(self._text.target),
         )
         if verdict.stale:
             self._in_flight.popleft()
             return Outcome(stale=True)
         size = len(block.drafted)
-        position = len(self.generated) + verdict.accepted
+        position = len(self._text) + verdict.accepted
         finish = Finish(verdict.finish)
         settled = verdict.settled
         if verdict.rejection is not None:
@@ -278,23 +241,20 @@ class Rounds:
         # Without a settled token the text ended at the last accepted one.
         rejected = verdict.accepted < size and (settled is not None or asking)
         if verdict.accepted < size:
-            self._ahead.clear()
             for later in self._in_flight:
                 later.doomed = True
-            if self._follower is not None:
-                self._follower.rewind(block.marks[verdict.accepted])
         if asking:
             self._rejected = Rejected(block.drafted[verdict.accepted :], position)
         elif settled is not None and verdict.rejection is not None:
             tokens.append(self._settled_here(settled))
-            finish = self._finish()
+            finish = self._text.finish
         elif settled is not None:
             tokens.append(self._settled(settled))
         return Outcome(
             tokens=tokens,
             examined=verdict.accepted + rejected,
             accepted=verdict.accepted,
-            finish=finish if finish or not tokens else self._finish(),
+            finish=finish if finish or not tokens else self._text.finish,
             asking=asking,
             nll=verdict.nll,
         )
@@ -335,7 +295,7 @@ class Rounds:
         if token is None:
             return Outcome(asking=True)
         self._rejected = None
-        return Outcome(tokens=(self._settled_here(token),), finish=self._finish())
+        return Outcome(tokens=(self._settled_here(token),), finish=self._text.finish)
 
     def rejected_again(self) -> Block:
         """After the session was lost while a rejected position waited: the rest of that block,
@@ -345,16 +305,12 @@ class Rounds:
         drafted = self._rejected.drafted
         self._rejected = None
         self._in_flight.clear()
-        marks = []
-        if self._follower is not None:
-            for token in drafted:
-                marks.append(self._follower.mark)
-                self._follower.push(token.rank)
+        marks = self._drafting.again(drafted)
         verify = Verify(
-            sequence=self.next_sequence, base=len(self.generated), draft=self._half.pack(drafted)
+            sequence=self.next_sequence, base=len(self._text), draft=self._half.pack(drafted)
         )
         self.next_sequence += 1
-        block = Block(verify, drafted, marks or [0] * len(drafted))
+        block = Block(verify, drafted, marks)
         self._in_flight.append(block)
         return block
 
@@ -379,58 +335,38 @@ class Rounds:
         """
         if self._in_flight or self._rejected is not None:
             raise ValueError("a block is in flight")
-        if not 0 <= token < len(self._target):
+        if not 0 <= token < len(self._text.target):
             raise ProtocolError(f"the server's stream has token {token}")
         if self.left < 1:
-            raise ProtocolError(f"the server's stream goes on after {len(self.generated)} tokens")
+            raise ProtocolError(f"the server's stream goes on after {len(self._text)} tokens")
         self._unsent = None
-        self._follow(token)
-        return Outcome(tokens=(self._append(token, Origin.SERVER),), finish=self._finish())
+        self._drafting.follow(token)
+        return Outcome(tokens=(self._text.append(token, Origin.SERVER),), finish=self._text.finish)
 
     @property
     def unsent(self) -> int | None:
         """The last token, if the device settled it and the server does not know it yet."""
         return self._unsent
 
+    def _drawn(self) -> list[Drafted]:
+        """Drafted tokens that follow the text."""
+        live = (block.drafted for block in self._in_flight if not block.doomed)
+        return [*itertools.chain.from_iterable(live), *self._drafting.ahead]
+
     def _base(self) -> int:
         """Tokens of the text if all that may still be accepted is."""
-        return len(self.generated) + sum(
+        return len(self._text) + sum(
             len(block.drafted) for block in self._in_flight if not block.doomed
         )
 
     def _keep(self, block: Block, count: int) -> list[Token]:
-        tokens = []
-        for token, mark in zip(block.drafted[:count], block.marks[:count], strict=True):
-            target_id = int(self._alignment.target_ids[token.rank])
-            tokens.append(self._append(target_id, Origin.ACCEPTED))
-            if self._follower is not None:
-                self._follower.keep(token.rank, mark)
-        return tokens
-
-    def _drawn(self, follower: Follower, position: int) -> Drafted:
-        return self._half.draft(
-            follower.logits(),
-            position=position,
-            block=self._draftings,
-            seen=follower.seen() if self._penalised else None,
-        )
+        self._drafting.accept(block, count)
+        ids = [self._drafting.target_id(token) for token in block.drafted[:count]]
+        return [self._text.append(token, Origin.ACCEPTED) for token in ids]
 
     def _settled(self, token: int) -> Token:
-        self._follow(token)
-        return self._append(token, Origin.SETTLED)
-
-    def _follow(self, token: int) -> None:
-        """Keep the draft in step with a token that was settled, not drafted."""
-        if self._follower is None:
-            return
-        if self._ahead:
-            drawn, mark = self._ahead.popleft()
-            if int(self._alignment.target_ids[drawn.rank]) == token:
-                self._follower.keep(drawn.rank, mark)
-                return
-            self._ahead.clear()
-            self._follower.rewind(mark)
-        self._follower.settle(token)
+        self._drafting.follow(token)
+        return self._text.append(token, Origin.SETTLED)
 
     def _settled_here(self, token: int) -> Token:
         """A token that the device settled, which the server does not know yet."""
@@ -438,19 +374,4 @@ class Rounds:
         return self._settled(token)
 
     def _packed(self, ranks: Sequence[int]) -> bytes:
-        if not ranks:
-            return b""
-        return pack_draft(np.array(ranks), None, size=len(self._alignment))
-
-    def _append(self, token: int, origin: Origin) -> Token:
-        self.generated.append(token)
-        return Token(token, self._target.pieces[token], origin)
-
-    def _finish(self) -> Finish:
-        if self.generated[-1] in self._target.end_ids:
-            return Finish.END
-        if len(self.generated) >= self._max_tokens:
-            return Finish.LENGTH
-        if len(self.generated) >= self.room:
-            return Finish.CONTEXT
-        return Finish.NONE
+        return pack_draft(np.array(ranks), None, size=self._common) if ranks else b""
