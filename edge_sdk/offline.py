@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 from edge_sdk.arguments import kind, shown
 from edge_sdk.errors import ConnectionFailed, InvalidRequest, TimedOut
-from edge_sdk.waiting import Retry
+from edge_sdk.waiting import MAX_RETRY_AFTER, Retry
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,9 @@ class Outage:
             self._tell(up=False)
         # Clients that lost the same server must not all come back at once.
         pause = max(self._retry.longest, _LEAST_PAUSE) * random.uniform(0.75, 1.25)
+        asked = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
         try:
-            async with asyncio.timeout(max(error.retry_after or 0.0, pause)):
+            async with asyncio.timeout(max(asked, pause)):
                 await self._closed.wait()
         except TimeoutError:
             return

@@ -23,6 +23,7 @@ from edge_sdk.meter import Meter
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
 from edge_sdk.tokens import Origin, Token
+from edge_sdk.waiting import MAX_RETRY_AFTER
 from edge_sdk.wire import Finish, Generated
 
 
@@ -118,8 +119,9 @@ async def stretch_alone(
             SequenceConflict,
         ) as error:
             failures += 1
-            if failures < client.retry.attempts:
-                await asyncio.sleep(max(error.retry_after or 0.0, client.retry.delay(failures)))
+            after = error.retry_after or 0.0
+            if failures < client.retry.attempts and after <= MAX_RETRY_AFTER:
+                await asyncio.sleep(max(after, client.retry.delay(failures)))
             elif isinstance(error, ConnectionFailed | TimedOut) and not isinstance(
                 error, _EndedEarly
             ):

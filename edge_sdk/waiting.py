@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from edge_sdk.arguments import integer, number, shown
 from edge_sdk.errors import InvalidRequest
+
+MAX_RETRY_AFTER: Final = 60.0  # seconds; a server that asks for more is not waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

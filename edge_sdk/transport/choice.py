@@ -23,9 +23,9 @@ from edge_sdk.transport.dial import UpgradeRefused
 from edge_sdk.transport.exchange import Exchange
 from edge_sdk.transport.http import HttpTransport
 from edge_sdk.transport.socket import Socket
-from edge_sdk.transport.tries import MAX_RETRY_AFTER, Wait
+from edge_sdk.transport.tries import Wait
 from edge_sdk.transport.websocket import WebSocketTransport
-from edge_sdk.waiting import Retry, Timeouts
+from edge_sdk.waiting import MAX_RETRY_AFTER, Retry, Timeouts
 from edge_sdk.wire import Generate, Generated, Open, Opened, PairRegistered, RegisterPair
 from edge_sdk.wire.frames import Up
 

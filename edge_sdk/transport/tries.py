@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from edge_sdk.errors import (
     ConnectionFailed,
@@ -16,11 +16,9 @@ from edge_sdk.errors import (
     ServerUnavailable,
     TimedOut,
 )
-from edge_sdk.waiting import Retry, Timeouts
+from edge_sdk.waiting import MAX_RETRY_AFTER, Retry, Timeouts
 
 log = logging.getLogger(__name__)
-
-MAX_RETRY_AFTER: Final = 60.0  # seconds; a server that asks for more is not waited for
 
 Wait = Literal["reply", "setup"]  # which of the `Timeouts` a request has
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -302,6 +303,14 @@ async def test_a_server_that_asks_to_wait(server: Serving, after: str) -> None:
                 pass
     assert caught.value.field == "f"
     assert stream.tokens
+
+
+async def test_a_stream_that_is_to_wait_for_too_long(server: Serving) -> None:
+    later = refusal("rate_limited", **{"retry-after": b"1000000000"})
+    async with altered(server, "/generate", lambda body: later, after=0) as client:
+        with pytest.raises(RateLimited, match="say"):
+            async with asyncio.timeout(5):
+                await client.complete(PROMPT, method="autoregressive")
 
 
 async def test_errors_keep_their_class(server: Serving) -> None:
