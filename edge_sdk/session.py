@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from edge_sdk.connection import Connection
-from edge_sdk.control import Control
+from edge_sdk.control import Control, Fixed
 from edge_sdk.decoding.method import Method
 from edge_sdk.errors import UnknownVocabulary
 from edge_sdk.peer import register
@@ -40,7 +40,6 @@ class Request:
 
     Attributes:
         control: decides how it is drafted.
-        adaptive: the control is the client's own, which learns.
         on_round: told every round as it ends.
     """
 
@@ -49,8 +48,12 @@ class Request:
     generation: Generation
     control: Control
     stop: Sequence[str]
-    adaptive: bool = False
     on_round: OnRound | None = None
+
+    @property
+    def adaptive(self) -> bool:
+        """The control learns, and may let the server decode alone."""
+        return not isinstance(self.control, Fixed)
 
 
 class Session:

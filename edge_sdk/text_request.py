@@ -89,7 +89,6 @@ def text_request(client: Connection, prompt: Prompt, options: TextOptions) -> Re
         ),
         control=control,
         stop=stop,
-        adaptive=not isinstance(control, Fixed),
         on_round=_on_round(options.get("on_round")),
     )
 
