@@ -5,47 +5,152 @@ python -m bench.sdk_padded serve ...   with the milliseconds a pass in BENCH_PAD
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import torch
+import typer
+from fastapi import FastAPI
 
 from bench.guarded import end_with_parent
-from edge_sdk.cli.main import main
-from server_app.target import loading
-from server_app.target.model import Chunk, TargetModel
+from bench.program import run
+from edge_sdk.chat import Message
+from edge_sdk.vocab import Vocabulary
+from server_app.app import create_app
+from server_app.command import settings_from, source_of
+from server_app.listening import address_of, bound
+from server_app.observability import logs
+from server_app.options import takes_settings
+from server_app.process import Process
+from server_app.settings import Settings
+from server_app.target.loading import load_target
+from server_app.target.model import Chunk, TargetModel, TargetSequence
 
 PAD_VARIABLE: Final = "BENCH_PAD_TARGET_MS"
 
+log = logging.getLogger("server_app")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-def padded(target: TargetModel, seconds: float) -> TargetModel:
+
+class PaddedTarget(TargetModel):
     """The same target, whose every pass takes so many seconds more, with the cores idle."""
-    forward = target.forward
 
-    def slower(chunks: Sequence[Chunk]) -> list[torch.Tensor]:
-        result = forward(chunks)
-        time.sleep(seconds)
+    def __init__(self, inner: TargetModel, seconds: float) -> None:
+        self._inner = inner
+        self._seconds = seconds
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self._inner.vocabulary
+
+    @property
+    def context(self) -> int:
+        return self._inner.context
+
+    @property
+    def device(self) -> torch.device:
+        return self._inner.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._inner.dtype
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._inner.has_chat_template
+
+    @property
+    def cache_limit(self) -> int:
+        return self._inner.cache_limit
+
+    @property
+    def cache_used(self) -> int:
+        return self._inner.cache_used
+
+    def limit_cache(self, tokens: int) -> None:
+        self._inner.limit_cache(tokens)
+
+    def encode(self, text: str) -> list[int]:
+        return self._inner.encode(text)
+
+    def render(self, messages: Sequence[Message]) -> list[int]:
+        return self._inner.render(messages)
+
+    def new_sequence(self) -> TargetSequence:
+        return self._inner.new_sequence()
+
+    def forward(self, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
+        result = self._inner.forward(chunks)
+        time.sleep(self._seconds)
         return result
 
-    setattr(target, "forward", slower)  # noqa: B010
-    return target
+    def rollback(self, sequence: TargetSequence, length: int) -> None:
+        self._inner.rollback(sequence, length)
+
+    def fork(self, sequence: TargetSequence, length: int) -> TargetSequence:
+        return self._inner.fork(sequence, length)
+
+    def release(self, sequence: TargetSequence) -> None:
+        self._inner.release(sequence)
 
 
-def pad_every_target(seconds: float) -> None:
-    """Whatever is loaded from now on is `padded`."""
-    load = loading.load_target
+@app.callback()
+def program() -> None:
+    """What `cosd` is to `cosd serve`."""
 
-    def load_padded(*arguments: Any, **options: Any) -> TargetModel:
-        return padded(load(*arguments, **options), seconds)
 
-    setattr(loading, "load_target", load_padded)  # noqa: B010
+@app.command()
+@takes_settings(Settings)
+def serve(**given: Any) -> None:
+    """`cosd serve` with a target that is padded."""
+    settings = settings_from({name: value for name, value in given.items() if value is not None})
+    logs.configure(settings.log_level, settings.log_format)
+    source, seconds = source_of(settings.target), float(os.environ[PAD_VARIABLE]) / 1e3
+    with bound(settings.host, settings.port) as listener:
+        address = address_of(listener)
+        process = Process(
+            lambda progress: _load(settings, source, seconds, progress),
+            on_ready=lambda: log.info("listening on %s", address),
+            keep_alive=settings.keep_alive,
+            drain_seconds=settings.drain_seconds,
+        )
+        process.run(sockets=[listener])
+    if process.boot.failure is not None:
+        raise process.boot.failure
+
+
+def _load(
+    settings: Settings, source: str | Path, seconds: float, progress: Callable[[str], None]
+) -> FastAPI:
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    model = load_target(
+        source,
+        device=settings.device,
+        dtype=settings.dtype,
+        chat_template=None if settings.chat_template == "model" else settings.chat_template,
+        cache_tokens=settings.cache_tokens or None,
+        pack_weights=settings.pack_weights,
+        progress=progress,
+    )
+    padded = PaddedTarget(model, seconds)
+    served = create_app(padded, settings)
+    if settings.warm_up:
+        progress("warming up")
+        padded.warm_up()
+    return served
 
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_parent, name="guard", daemon=True).start()
-    pad_every_target(float(os.environ[PAD_VARIABLE]) / 1e3)
-    sys.exit(main())
+    sys.exit(run(app, "bench.sdk_padded"))

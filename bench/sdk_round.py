@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, Final
+from typing import Final
 
 from bench.sdk_draft import TimedDraft
+from bench.sdk_transport import EchoTransport
 from edge_sdk.client import EdgeClient
 from edge_sdk.sampling import Sampling
-from edge_sdk.wire import Verify
 
 _BEGINNING: Final = 3  # rounds that a text begins with, WebSocket and caches not being there yet
 
@@ -124,15 +124,8 @@ async def rounds_of(
     """
     rounds: list[Round] = []
     echoes: list[float] = []
-    sent: list[Verify] = []
-    transport = client.transport
-    verify = transport.verify
-
-    async def noted(session_id: str, message: Verify) -> Any:
-        sent.append(message)
-        return await verify(session_id, message)
-
-    setattr(transport, "verify", noted)  # noqa: B010
+    transport = EchoTransport(client.transport)
+    client.transport = transport
     try:
         for number, prompt in enumerate(prompts):
             stream = client.generate(
@@ -168,9 +161,7 @@ async def rounds_of(
                     if count > _BEGINNING and taken.drafted == gamma and not taken.asked:
                         rounds.append(taken)
                     if count > _BEGINNING and count % echo_every == 0 and stream.finish is None:
-                        begin = time.perf_counter()
-                        _, exchange = await verify(stream._session.session_id, sent[-1])
-                        echoes.append(time.perf_counter() - begin - exchange.server_seconds)
+                        echoes.append(await transport.echo())
     finally:
-        setattr(transport, "verify", verify)  # noqa: B010
+        client.transport = transport.inner
     return Taken(gamma, rounds, echoes)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.sdk_padded import padded
+from bench.sdk_padded import PaddedTarget
 from bench.sdk_round import Round, Taken
 from bench.sdk_size import base_packages
 from bench.sdk_texts import Contest
@@ -81,7 +81,7 @@ def test_a_padded_target_computes_the_same() -> None:
     from server_app.target.model import Chunk
 
     logits = []
-    for target in (ToyTarget.random(1), padded(ToyTarget.random(1), 0.001)):
+    for target in (ToyTarget.random(1), PaddedTarget(ToyTarget.random(1), 0.001)):
         (rows,) = target.forward([Chunk(target.new_sequence(), [1, 2], 1)])
         logits.append(rows.clone())
     assert (logits[0] == logits[1]).all()
