@@ -161,9 +161,14 @@ class Host:
         self.engine.check_room(NEW_TEXTS)
         self._room_for(owner)
         opened = Opened(prompt_tokens=len(session.prompt_ids), context=self.target.context)
-        held = Held(session, Ledger(message.next_sequence), digest, encode(opened))
+        held = Held(session_id, session, Ledger(message.next_sequence), digest, encode(opened))
         self._prefill(held)
-        for evicted in self._sessions.add(owner, session_id, held):
+        try:
+            evicted = self._sessions.add(held)
+        except ServerUnavailable:
+            self._release(held)
+            raise
+        if evicted is not None:
             self._evicted(evicted, "limit")
         self.engine.open(session)
         return held.reply

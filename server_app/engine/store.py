@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,12 +13,15 @@ from edge_sdk.errors import ServerUnavailable, SessionLost
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 
+Key = tuple[str, str]  # owner and id of a session
+
 
 @dataclass(slots=True)
 class Held:
     """A session with its ledger.
 
     Attributes:
+        id: the client's name of it, one of its owner's.
         open_digest: digest of the request that opened it, so that the same one may be sent
             again.
         used: time of the last use (monotonic seconds).
@@ -29,6 +32,7 @@ class Held:
         gone: it was closed or evicted.
     """
 
+    id: str
     session: Session
     ledger: Ledger
     open_digest: bytes
@@ -38,6 +42,10 @@ class Held:
     stream: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.session.owner, self.id
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -51,7 +59,7 @@ class Held:
 
 
 class SessionStore:
-    """Sessions by (owner, id); the least recently used go when there are too many.
+    """Sessions by owner and id; the least recently used go when there are too many.
 
     Args:
         limit: most sessions.
@@ -61,7 +69,9 @@ class SessionStore:
     def __init__(self, *, limit: int, ttl: float) -> None:
         self._limit = limit
         self._ttl = ttl
-        self._held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+        # Both in order of use.
+        self._held: OrderedDict[Key, Held] = OrderedDict()
+        self._owned: dict[str, OrderedDict[Key, Held]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -79,60 +89,69 @@ class SessionStore:
         if held is None:
             raise SessionLost("the session is not here (any more); open it again")
         held.used = time.monotonic()
-        self._held.move_to_end((owner, session_id))
+        self._held.move_to_end(held.key)
+        self._owned[owner].move_to_end(held.key)
         return held
 
     def find(self, owner: str, session_id: str) -> Held | None:
         return self._held.get((owner, session_id))
 
-    def names(self) -> list[tuple[str, str]]:
+    def names(self) -> list[Key]:
         """Owner and id of every session, the least recently used first."""
         return list(self._held)
 
     def count(self, owner: str) -> int:
         """Sessions of an owner."""
-        return sum(name == owner for name, _ in self._held)
+        return len(self._owned.get(owner, ()))
 
     def discard(self, held: Held) -> None:
         """Drop this very session, if it is still held."""
-        for key, other in self._held.items():
-            if other is held:
-                del self._held[key]
-                return
+        if self._held.get(held.key) is held:
+            self._take(held)
 
     def idle_of(self, owner: str, seconds: float) -> Held | None:
         """Take out the owner's session that was not used for longest, if that is so long."""
-        for key, held in self._held.items():
-            if key[0] == owner and held.busy == 0:
-                if time.monotonic() - held.used < seconds:
-                    return None
-                return self._held.pop(key)
-        return None
+        idle = _first_idle(self._owned.get(owner, {}))
+        if idle is None or time.monotonic() - idle.used < seconds:
+            return None
+        return self._take(idle)
 
-    def add(self, owner: str, session_id: str, held: Held) -> list[Held]:
-        """Add a session; returns those evicted for it.
+    def add(self, held: Held) -> Held | None:
+        """Add a session; returns the one that had to go for it.
 
         Raises:
             ServerUnavailable: every session is in use.
         """
-        gone = self.expire(room=1)
+        gone = None
         if len(self._held) >= self._limit:
-            raise ServerUnavailable(
-                f"all {self._limit} sessions of this server are in use; try again shortly",
-                retry_after=1.0,
-            )
-        self._held[(owner, session_id)] = held
+            gone = _first_idle(self._held)
+            if gone is None:
+                raise ServerUnavailable(
+                    f"all {self._limit} sessions of this server are in use; try again shortly",
+                    retry_after=1.0,
+                )
+            self._take(gone)
+        self._held[held.key] = held
+        self._owned.setdefault(held.session.owner, OrderedDict())[held.key] = held
         return gone
 
     def pop(self, owner: str, session_id: str) -> Held | None:
-        return self._held.pop((owner, session_id), None)
+        held = self.find(owner, session_id)
+        return None if held is None else self._take(held)
 
-    def expire(self, *, room: int = 0) -> list[Held]:
-        """Drop sessions past their time, and the oldest until there is `room` for more."""
-        now = time.monotonic()
-        gone: list[Held] = []
-        for key, held in list(self._held.items()):
-            over = len(self._held) + room > self._limit
-            if held.busy == 0 and (over or now - held.used >= self._ttl):
-                gone.append(self._held.pop(key))
-        return gone
+    def expire(self) -> list[Held]:
+        """Drop sessions past their time."""
+        since = time.monotonic() - self._ttl
+        over = [held for held in self._held.values() if held.busy == 0 and held.used <= since]
+        return [self._take(held) for held in over]
+
+    def _take(self, held: Held) -> Held:
+        owned = self._owned[held.session.owner]
+        del self._held[held.key], owned[held.key]
+        if not owned:
+            del self._owned[held.session.owner]
+        return held
+
+
+def _first_idle(held: Mapping[Key, Held]) -> Held | None:
+    return next((one for one in held.values() if one.busy == 0), None)
