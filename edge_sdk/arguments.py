@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import SupportsIndex, cast
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def integer(name: str, value: object) -> int:
     if isinstance(value, bool | np.bool_):
         raise InvalidRequest(f"{name} is {value!r}; it must be an integer", field=name)
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(cast("SupportsIndex", value))
     except TypeError as error:
         raise InvalidRequest(
             f"{name} is {shown(value)} ({kind(value)}); it must be an integer", field=name

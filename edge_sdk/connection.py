@@ -11,7 +11,6 @@ import weakref
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 import httpx
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from edge_sdk.adapt import Controller
 from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind, shown
+from edge_sdk.closing import AsyncClosing
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.model import DraftModel
@@ -54,7 +54,7 @@ class Closable(Protocol):
         ...
 
 
-class Connection:
+class Connection(AsyncClosing):
     """What one client shares among its texts: the draft model, the server's card, the two
     vocabularies and the transport. Arguments: see `edge_sdk.client.EdgeClient`.
 
@@ -132,14 +132,6 @@ class Connection:
             await self.aclose()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def connect(self) -> None:
         """Load the draft, ask the server what it serves, and align the vocabularies. Done

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from edge_sdk.arguments import kind, shown
 from edge_sdk.chat import Message
+from edge_sdk.closing import AsyncClosing
 from edge_sdk.connection import Connection
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.kept_session import SessionLine
@@ -17,7 +17,7 @@ from edge_sdk.stream import Stream
 from edge_sdk.text_request import TextOptions, checked_prompt, text_request
 
 
-class Conversation:
+class Conversation(AsyncClosing):
     """Turns of one chat: an async context manager.
 
     Every turn sends the chat in full, so its text has the law that a fresh client's would have;
@@ -136,14 +136,3 @@ class Conversation:
             await self._turn.aclose()
         self._line.drop()
         self._client.streams.discard(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()

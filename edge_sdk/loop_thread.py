@@ -77,6 +77,14 @@ class LoopThread:
                 concurrent.futures.wait([done], timeout=_END_SECONDS)
             raise
 
+    def call(self, work: Callable[P, R], *args: P.args, **kw: P.kwargs) -> R:
+        """What a plain function returns that has to be called in the loop; as `run`."""
+
+        async def called() -> R:
+            return work(*args, **kw)
+
+        return self.run(called)
+
     def post(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Begin a coroutine without waiting for it; after `close` nothing happens."""
         if not self.closed:

@@ -9,10 +9,11 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from types import AsyncGeneratorType, TracebackType
+from types import AsyncGeneratorType
 from typing import Final, Self, cast
 
 from edge_sdk.adapt import Controller
+from edge_sdk.closing import AsyncClosing
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.registry import method_named
 from edge_sdk.drafted import DraftedText
@@ -38,7 +39,7 @@ def reader() -> object:
     return READER.get() or asyncio.current_task()
 
 
-class Stream:
+class Stream(AsyncClosing):
     """Pieces of a text as they settle: an async iterator and context manager.
 
     Leaving the loop (or the `async with`) cancels what is under way and closes the session
@@ -146,17 +147,6 @@ class Stream:
                 completed, self._completed = self._completed, None
                 completed(self)
             raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Stop generating. Idempotent."""

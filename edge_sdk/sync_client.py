@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from edge_sdk.chat import Message
 from edge_sdk.client import EdgeClient
+from edge_sdk.closing import Closing
 from edge_sdk.conversation import Conversation
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.loop_thread import LoopThread
@@ -28,13 +29,14 @@ def _arguments_of(
     """The decorated method has the arguments of another one, for checkers and for `help`."""
 
     def decorate(method: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
-        method.__wrapped__ = source  # type: ignore[attr-defined]
+        # Only where the arguments are read from: name and docstring stay the method's own.
+        functools.update_wrapper(method, source, assigned=(), updated=())
         return cast("Callable[Concatenate[Any, P], R]", method)
 
     return decorate
 
 
-class EdgeClientSync:
+class EdgeClientSync(Closing):
     """`EdgeClient` without `await`: the same arguments, texts and errors.
 
     It runs an `EdgeClient` in a thread of its own, so it may be used from several threads, and
@@ -53,12 +55,8 @@ class EdgeClientSync:
     @_arguments_of(EdgeClient.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:
         self._thread = LoopThread()
-
-        async def make() -> EdgeClient:
-            return EdgeClient(*args, **options)
-
         try:
-            self._client = self._thread.run(make)
+            self._client = self._thread.call(EdgeClient, *args, **options)
         except BaseException:
             self._thread.close()
             raise
@@ -70,14 +68,6 @@ class EdgeClientSync:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def connect(self) -> None:
         """See `EdgeClient.connect`."""
@@ -99,11 +89,7 @@ class EdgeClientSync:
     @_arguments_of(EdgeClient.generate)
     def generate(self, *args: Any, **options: Any) -> StreamSync:
         """Generate a text, piece by piece; see `EdgeClient.generate`."""
-
-        async def make() -> Stream:
-            return self._client.generate(*args, **options)
-
-        return StreamSync(self._thread, self._thread.run(make))
+        return StreamSync(self._thread, self._thread.call(self._client.generate, *args, **options))
 
     @_arguments_of(EdgeClient.complete)
     def complete(self, *args: Any, **options: Any) -> Result:
@@ -113,14 +99,12 @@ class EdgeClientSync:
     @_arguments_of(EdgeClient.conversation)
     def conversation(self, *args: Any, **options: Any) -> ConversationSync:
         """A chat whose turns find draft and server warm; see `EdgeClient.conversation`."""
-
-        async def make() -> Conversation:
-            return self._client.conversation(*args, **options)
-
-        return ConversationSync(self._thread, self._thread.run(make))
+        return ConversationSync(
+            self._thread, self._thread.call(self._client.conversation, *args, **options)
+        )
 
 
-class StreamSync:
+class StreamSync(Closing):
     """`Stream` without `await`: an iterator and context manager."""
 
     def __init__(self, thread: LoopThread, stream: Stream) -> None:
@@ -174,17 +158,6 @@ class StreamSync:
             raise StopIteration
         return piece
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop generating. Idempotent."""
         if not self._thread.closed:
@@ -202,7 +175,7 @@ class StreamSync:
             self.close()
 
 
-class ConversationSync:
+class ConversationSync(Closing):
     """`Conversation` without `await`."""
 
     def __init__(self, thread: LoopThread, conversation: Conversation) -> None:
@@ -217,11 +190,7 @@ class ConversationSync:
     @_arguments_of(Conversation.say)
     def say(self, *args: Any, **options: Any) -> StreamSync:
         """Say something; the answer comes piece by piece. See `Conversation.say`."""
-
-        async def make() -> Stream:
-            return self._conversation.say(*args, **options)
-
-        return StreamSync(self._thread, self._thread.run(make))
+        return StreamSync(self._thread, self._thread.call(self._conversation.say, *args, **options))
 
     @_arguments_of(Conversation.ask)
     def ask(self, *args: Any, **options: Any) -> Result:
@@ -236,17 +205,6 @@ class ConversationSync:
         """End the session on the server. Idempotent."""
         if not self._thread.closed:
             self._thread.run(self._conversation.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 async def _next_piece(stream: Stream) -> Piece | None:
