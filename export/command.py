@@ -60,8 +60,8 @@ def export(
         bool,
         typer.Option(
             "--prune",
-            help="Compute only the tokens that --target has too: smaller and faster, and for "
-            "that target alone.",
+            help="Compute only the tokens that --target has too; for that target alone. Gains "
+            "where these are much fewer.",
         ),
     ] = False,
     html: Annotated[
@@ -88,6 +88,11 @@ def export(
 
     Example: `cosd export smollm2-135m my-draft`
     """
+    if html is not None:
+        # Drawing needs a library that the export does not.
+        from export.check.page import check_place
+
+        check_place(html)
     console = Console(stderr=True)
     key = os.environ.get(_KEY) or None
     with TerminalProgress(console) as progress:
@@ -125,7 +130,7 @@ def _page(
     key: str | None,
     trust_remote_code: bool,
 ) -> None:
-    # Only now: the check draws plots and loads models, the export need not.
+    # Only now: the check loads what the export need not.
     from export.check.page import write_page
     from export.check.run import CheckOptions, check_draft
 

@@ -113,12 +113,14 @@ def check(
         trust_remote_code=trust_remote_code,
         api_key=os.environ.get(_KEY) or None,
     )
+    if html is not None:
+        # Drawing needs a library that the rest does not.
+        from export.check.page import check_place, write_page
+
+        check_place(html)
     with TerminalProgress(Console(stderr=True)) as progress:
         report = check_draft(folder, options, progress=progress)
     if html is not None:
-        # Drawing needs a library that the rest does not.
-        from export.check.page import write_page
-
         write_page(report, html)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))

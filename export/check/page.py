@@ -14,6 +14,23 @@ from export.check.report import Report
 _TEMPLATE = "report.html.j2"
 
 
+def check_place(path: Path) -> None:
+    """Before anything is measured: can a page be written there? Leaves nothing behind.
+
+    Raises:
+        PreparationError: it cannot.
+    """
+    if path.is_dir():
+        raise PreparationError(f"{path} is a folder; name a file for the page")
+    partial = _partial(path)
+    try:
+        with partial.open("w", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    partial.unlink(missing_ok=True)
+
+
 def render(report: Report) -> str:
     """The page. Everything that came from outside is escaped."""
     environment = Environment(
@@ -30,13 +47,21 @@ def write_page(report: Report, path: Path) -> None:
         PreparationError: it cannot be written.
     """
     text = render(report)
-    partial = path.with_name(f"{path.name}.partial")
+    partial = _partial(path)
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        raise PreparationError(
-            f"{path} cannot be written ({error.strerror}); choose another place for the page"
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial")
+
+
+def _unwritable(path: Path, error: OSError) -> PreparationError:
+    return PreparationError(
+        f"{path} cannot be written ({error.strerror}); choose another place for the page"
+    )

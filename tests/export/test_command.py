@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from edge_sdk.errors import InvalidRequest
+from edge_sdk.errors import InvalidRequest, PreparationError
 from export import command
 from export.console import TerminalProgress
 
@@ -37,6 +37,17 @@ def test_errors_are_left_to_the_frame(run: Any, tmp_path: Path) -> None:
     result = run("/no/where", str(tmp_path / "x"), "--bits", "3")
     assert isinstance(result.exception, InvalidRequest)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("place", ["no/where.html", "."])
+def test_a_page_that_cannot_be_written_is_refused_before_the_export(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(command, "export_draft", lambda *_, **__: pytest.fail("it was begun"))
+    done = run("a", str(tmp_path / "out"), "--html", str(tmp_path / place))
+    assert isinstance(done.exception, PreparationError)
+    assert "for the page" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_arguments_reach_the_export(

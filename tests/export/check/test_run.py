@@ -19,6 +19,7 @@ from edge_sdk.errors import (
     CosdError,
     InvalidRequest,
     ModelFolderInvalid,
+    PreparationError,
     Unauthorized,
 )
 from export.check import check_draft
@@ -142,6 +143,18 @@ def test_a_page_that_needs_nothing_beside_it(report: Report, tmp_path: Path) -> 
 def test_a_page_that_cannot_be_written(report: Report, tmp_path: Path) -> None:
     with pytest.raises(CosdError, match="choose another place"):
         write_page(report, tmp_path / "no" / "where.html")
+
+
+@pytest.mark.parametrize("place", ["no/where.html", "."])
+def test_a_page_that_cannot_be_written_is_refused_before_the_check(
+    run: Any, drafts: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    begun = "export.check.command.check_draft"
+    monkeypatch.setattr(begun, lambda *_, **__: pytest.fail("it was begun"))
+    done = run(str(drafts[4]), "--html", str(tmp_path / place))
+    assert isinstance(done.exception, PreparationError)
+    assert "for the page" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables(report: Report) -> None:
