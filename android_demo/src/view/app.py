@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import flet as ft
 
@@ -27,6 +27,14 @@ _BADGE: Final = {
     Link.OFFLINE: ("offline", ft.Icons.CLOUD_OFF),
     Link.UNKNOWN: ("no server", ft.Icons.CLOUD_QUEUE),
 }
+
+
+class Wakelock(Protocol):
+    """What is used of Flet's, whose methods have no types."""
+
+    async def enable(self) -> None: ...
+
+    async def disable(self) -> None: ...
 
 
 class AppView:
@@ -52,7 +60,7 @@ class AppView:
             exclude_semantics=True,
             live_region=True,
         )
-        self._wakelock = ft.Wakelock()
+        self._wakelock: Wakelock = ft.Wakelock()
         self._awake = False
         self._drawn: State | None = None
         self._frame: asyncio.TimerHandle | None = None
@@ -122,9 +130,9 @@ class AppView:
     async def _set_wakelock(self, wanted: bool) -> None:
         try:
             if wanted:
-                await self._wakelock.enable()  # type: ignore[no-untyped-call]
+                await self._wakelock.enable()
             else:
-                await self._wakelock.disable()  # type: ignore[no-untyped-call]
+                await self._wakelock.disable()
         except Exception:
             # Some browsers have none; the text is written all the same.
             log.info("the screen cannot be kept awake here", exc_info=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Protocol
 
-from flet_secure_storage import SecureStorage  # type: ignore[import-untyped]
+from flet_secure_storage import SecureStorage
 
 from cosd_app.keys import KeyStore
 from edge_sdk.address import checked_key
@@ -13,11 +13,21 @@ from edge_sdk.errors import PreparationError
 _NAME: Final = "cosd.api_key"
 
 
+class Entries(Protocol):
+    """What is used of `SecureStorage`, whose package has no types."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def set(self, key: str, value: Any) -> None: ...
+
+    async def remove(self, key: str) -> None: ...
+
+
 class SecureKeyStore(KeyStore):
     """One entry of the system's secure storage. Made within a page."""
 
     def __init__(self) -> None:
-        self._storage = SecureStorage()
+        self._storage: Entries = SecureStorage()
 
     async def load(self) -> str | None:
         try:
