@@ -56,6 +56,7 @@ def engine(
         Path | None, typer.Option(help="Folder of the target; by default Gemma 3 270M.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    pack_weights: Annotated[bool, typer.Option(help="As `cosd serve --pack-weights`.")] = False,
     repetitions: Annotated[int, typer.Option(min=1, help="Of every timing.")] = 15,
     plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("engine.png"),
 ) -> None:
@@ -64,8 +65,8 @@ def engine(
     console = Console(stderr=True)
     with TerminalProgress(console) as progress:
         folder = target or prepare_target(TARGET, progress=progress)
-    model = _loaded(folder, dtype, console)
-    figures: dict[str, Any] = {}
+    model = _loaded(folder, dtype, console, pack_weights=pack_weights)
+    figures: dict[str, Any] = {"pack_weights": pack_weights}
     figures |= asyncio.run(_batching(model, repetitions, console))
     with ThreadPoolExecutor(1) as thread:
         against = thread.submit(_against_stock, model, folder, repetitions, console)
@@ -85,7 +86,7 @@ def engine(
     print(json.dumps(figures))
 
 
-def _loaded(folder: Path, dtype: str, console: Console) -> HuggingFaceTarget:
+def _loaded(folder: Path, dtype: str, console: Console, *, pack_weights: bool) -> HuggingFaceTarget:
     """The model, loaded by a thread that ends, as the server does it.
 
     NOTE: OpenMP lets its threads sleep between products as soon as all threads that ever
@@ -94,7 +95,9 @@ def _loaded(folder: Path, dtype: str, console: Console) -> HuggingFaceTarget:
     with ThreadPoolExecutor(1) as loader:
 
         def load_and_warm_up() -> HuggingFaceTarget:
-            model = HuggingFaceTarget.load(folder, dtype=dtype, progress=console.print)
+            model = HuggingFaceTarget.load(
+                folder, dtype=dtype, pack_weights=pack_weights, progress=console.print
+            )
             model.warm_up()
             return model
 
