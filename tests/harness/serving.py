@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from edge_sdk import EdgeClient, Retry, Sampling, Timeouts
+from edge_sdk import EdgeClient, Retry, Sampling, Stream, Timeouts
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import toy_byte_vocabulary
@@ -285,6 +285,14 @@ async def connected(
             **options,
         )
         yield await stack.enter_async_context(client)
+
+
+async def ids_of(stream: Stream) -> list[int]:
+    """The ids of a text, read to its end and left."""
+    async with stream:
+        async for _ in stream:
+            pass
+    return [token.id for token in stream.tokens]
 
 
 GREEDY = Sampling(temperature=0)

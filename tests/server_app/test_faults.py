@@ -21,6 +21,7 @@ from harness.serving import (
     Serving,
     connected,
     greedy_ids,
+    ids_of,
     related_draft,
     serving,
     toy_target,
@@ -38,13 +39,6 @@ PATIENT = Retry(attempts=12, first=0.02, longest=0.3)
 ONCE = Retry(attempts=1, first=0.01, longest=0.01)
 CLIENTS = 60
 OVERLOAD_SECONDS = float(os.environ.get("COSD_TEST_OVERLOAD_SECONDS", "4"))
-
-
-async def ids_of(stream: Stream) -> list[int]:
-    async with stream:
-        async for _ in stream:
-            pass
-    return [token.id for token in stream.tokens]
 
 
 def verdict(reply: httpx.Response) -> Verdict:

@@ -16,6 +16,7 @@ from harness.serving import (
     Serving,
     connected,
     greedy_ids,
+    ids_of,
     other_draft,
     related_draft,
     serving,
@@ -23,20 +24,13 @@ from harness.serving import (
 )
 from numpy.typing import NDArray
 
-from edge_sdk import EdgeClient, Retry, Stream
+from edge_sdk import EdgeClient, Retry
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_table import ToyTable
 
 TOKENS = 60
 AHEAD = [(1, 2), (3, 2), (2, 4), (4, 8), (7, 3)]
 PATIENT = Retry(attempts=12, first=0.02, longest=0.3)
-
-
-async def ids_of(stream: Stream) -> list[int]:
-    async with stream:
-        async for _ in stream:
-            pass
-    return [token.id for token in stream.tokens]
 
 
 def lose_every_session(server: Serving) -> None:

@@ -15,13 +15,14 @@ from harness.serving import (
     Serving,
     connected,
     greedy_ids,
+    ids_of,
     related_draft,
     serving,
     toy_target,
     until,
 )
 
-from edge_sdk import EdgeClient, Origin, Piece, Retry, Stream
+from edge_sdk import EdgeClient, Origin, Piece, Retry
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import ConnectionFailed, InvalidRequest
 
@@ -37,12 +38,6 @@ async def own_text(server: Serving, seed: int, count: int = TOKENS) -> list[int]
     return [token.id for token in result.tokens]
 
 
-async def read(stream: Stream) -> list[int]:
-    async for _ in stream:
-        pass
-    return [token.id for token in stream.tokens]
-
-
 @pytest.mark.parametrize("gamma", ["auto", 3])
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_text_waits_until_the_link_is_back(
@@ -55,7 +50,7 @@ async def test_a_text_waits_until_the_link_is_back(
             server.url, draft=related_draft(), cache=None, retry=RETRY, on_link=told.append
         ) as client:
             stream = client.generate(PROMPT, method=method, gamma=gamma, seed=4, max_tokens=TOKENS)
-            reading = asyncio.create_task(read(stream))
+            reading = asyncio.create_task(ids_of(stream))
             await until(lambda: len(stream.tokens) > 5, 30)
             await asyncio.to_thread(server.stop, hard=True)
             await until(lambda: told == [False], 30)
@@ -84,7 +79,7 @@ async def test_fail_raises_after_the_retries(method: str) -> None:
             await anext(stream)
             await asyncio.to_thread(server.stop, hard=True)
             with pytest.raises(ConnectionFailed, match="is the server running"):
-                await read(stream)
+                await ids_of(stream)
     assert told == []
 
 
@@ -97,7 +92,7 @@ async def test_waiting_can_be_ended(method: str, by: str) -> None:
             server.url, draft=related_draft(), cache=None, retry=patient
         ) as client:
             stream = client.generate(PROMPT, method=method, max_tokens=3000)
-            reading = asyncio.create_task(read(stream))
+            reading = asyncio.create_task(ids_of(stream))
             await until(lambda: len(stream.tokens) > 5, 30)
             await asyncio.to_thread(server.stop, hard=True)
             await until(lambda: client.outage.down, 30)
@@ -248,7 +243,7 @@ async def test_what_was_drafted_alone_stands_if_the_server_agrees() -> None:
             server.url, draft=agreeing, cache=None, retry=RETRY, offline="draft"
         ) as client:
             stream = client.generate(PROMPT, method="greedy", gamma=3, max_tokens=TOKENS)
-            asked = asyncio.create_task(read(stream))
+            asked = asyncio.create_task(ids_of(stream))
             await until(lambda: len(stream.tokens) > 5, 30)
             await asyncio.to_thread(server.stop, hard=True)
             await until(lambda: len(stream.tokens) + len(stream.unverified) == TOKENS, 30)
