@@ -16,11 +16,14 @@ from edge_sdk.sampling import Sampling
 from edge_sdk.vocab import Alignment
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
+    Generated,
     Generation,
     Open,
     Prompt,
     RegisterPair,
+    Verdict,
     Verify,
+    decode,
     encode,
 )
 from edge_sdk.wire.packing import pack_draft
@@ -31,6 +34,17 @@ from server_app.target.toy import ToyTarget
 
 KEY, OTHER_KEY = "key-of-one", "key-of-two"
 ALIGNMENT = Alignment.between(target=VOCABULARY, draft=related_draft().vocabulary)
+
+
+# Those that take a message.
+ROUTES = [
+    ("PUT", "/v1/pairs"),
+    ("PUT", f"/v1/sessions/{'0' * 32}"),
+    ("POST", f"/v1/sessions/{'0' * 32}/verify"),
+    ("POST", f"/v1/sessions/{'0' * 32}/truncate"),
+    ("POST", f"/v1/sessions/{'0' * 32}/extend"),
+    ("POST", f"/v1/sessions/{'0' * 32}/generate"),
+]
 
 
 class Raw:
@@ -125,3 +139,22 @@ async def in_process(
 
 def error(reply: httpx.Response) -> tuple[int, str]:
     return reply.status_code, reply.json()["error"]["code"]
+
+
+def verdict(reply: httpx.Response) -> Verdict:
+    assert reply.status_code == 200, reply.text
+    return decode(Verdict, reply.content, limit=1 << 20)
+
+
+def frames(data: bytes) -> list[Generated]:
+    out = []
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        out.append(decode(Generated, data[4 : 4 + size], limit=1 << 16))
+        data = data[4 + size :]
+    return out
+
+
+def ranks(ids: list[int]) -> list[int]:
+    found: list[int] = ALIGNMENT.rank_of_target[ids].tolist()
+    return found

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-from harness.raw import opening, pair
-from harness.serving import Serving
+from harness.raw import block, opening, pair
+from harness.serving import PROMPT, Serving, greedy_ids
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -75,3 +75,13 @@ async def opened(server: Serving, *, key: str | None = None, **changes: Any) -> 
         reply = await client.put(f"/v1/sessions/{session}", content=encode(opening(**changes)))
         reply.raise_for_status()
     return session
+
+
+async def lives(server: Serving) -> None:
+    """The server still answers, over both transports."""
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        assert (await client.get("/health")).status_code == 200
+    session = await opened(server, method="greedy")
+    async with dialled(server, session) as line:
+        await line.send(Up.VERIFY, 0, block(q=None))
+        assert (await line.verdict(0)).settled == greedy_ids(server.target, PROMPT, 1)[0]
