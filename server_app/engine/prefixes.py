@@ -15,7 +15,7 @@ from server_app.target.model import TargetModel, TargetSequence
 BLOCK: Final = 16  # tokens; a shared prefix is a whole number of these
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Offer:
     """What a session's prompt begins with, as it was when it was computed: a model with sliding
     windows gives back what the session itself no longer sees."""
@@ -35,7 +35,8 @@ class PrefixIndex:
 
     def __init__(self, target: TargetModel) -> None:
         self._target = target
-        self._by_key: dict[bytes, _Offer] = {}
+        # Every offer of a beginning, the oldest first: one that goes leaves it to the others.
+        self._by_key: dict[bytes, dict[_Offer, None]] = {}
         self._by_session: dict[Session, _Offer] = {}
 
     def __len__(self) -> int:
@@ -45,16 +46,16 @@ class PrefixIndex:
         return session in self._by_session
 
     def add(self, session: Session) -> None:
-        """Offer the whole blocks of a session's prompt that its cache holds."""
-        held = min(len(session.prompt_ids), session.cached) // BLOCK * BLOCK
-        ids = session.prompt_ids[:held]
-        keys = list(_keys(session.owner, ids))
-        if session in self._by_session or not keys or keys[-1] in self._by_key:
+        """Offer the whole blocks of a session's prompt that its cache holds. Idempotent."""
+        if session in self._by_session:
             return
-        offer = _Offer(ids, self._target.fork(session.cache(self._target), held), keys)
+        held = min(len(session.prompt_ids), session.cached) // BLOCK * BLOCK
+        sequence = self._target.fork(session.cache(self._target), held)
+        ids = session.prompt_ids[: sequence.length]
+        offer = _Offer(ids, sequence, list(_keys(session.owner, ids)))
         self._by_session[session] = offer
-        for key in keys:
-            self._by_key.setdefault(key, offer)
+        for key in offer.keys:
+            self._by_key.setdefault(key, {})[offer] = None
 
     def remove(self, session: Session) -> None:
         """Offer a session's prompt no longer. Idempotent."""
@@ -62,7 +63,9 @@ class PrefixIndex:
         if offer is None:
             return
         for key in offer.keys:
-            if self._by_key.get(key) is offer:
+            offers = self._by_key[key]
+            del offers[offer]
+            if not offers:
                 del self._by_key[key]
         self._target.release(offer.sequence)
 
@@ -85,16 +88,18 @@ class PrefixIndex:
         return best
 
     def _find(self, owner: str, ids: Sequence[int]) -> tuple[_Offer, int] | None:
-        best = None
-        for index, key in enumerate(_keys(owner, ids)):
-            offer = self._by_key.get(key)
-            if offer is None:
+        found: list[_Offer] = []
+        for key in _keys(owner, ids):
+            offers = self._by_key.get(key)
+            if offers is None:
                 break
-            length = (index + 1) * BLOCK
-            # The hash finds it; equal ids decide.
-            if offer.sequence.length >= length and offer.ids[:length] == list(ids[:length]):
-                best = (offer, length)
-        return best
+            found.append(next(iter(offers)))
+        # The hash finds it; equal ids decide, of the longest beginning first.
+        for blocks in range(len(found), 0, -1):
+            offer, length = found[blocks - 1], blocks * BLOCK
+            if offer.ids[:length] == list(ids[:length]):
+                return offer, length
+        return None
 
 
 def _keys(owner: str, ids: Sequence[int]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -248,6 +249,20 @@ def test_equal_prompts_of_one_owner_are_computed_once() -> None:
     half = session([*prompt[:50], *range(32, 72)])
     until_done(runner, verify(half, 70))
     assert watching.shared == [80, 48]
+
+
+def test_a_session_that_closes_leaves_its_beginning_to_the_others() -> None:
+    target, watching = toy_target(), Watching()
+    runner = Runner(target, watching)
+    prompt = list(range(32, 122))
+    held = [session(prompt) for _ in range(4)]
+    until_done(runner, verify(held[0], 70))
+    for before, one in itertools.pairwise(held):
+        until_done(runner, verify(one, 70))
+        runner.caches.close(before)
+    assert watching.shared == [80] * 3
+    runner.caches.close(held[-1])
+    assert target.cache_used == 0
 
 
 def test_declared_prompts_are_shared_with_everybody_and_stay() -> None:
