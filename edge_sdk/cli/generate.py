@@ -14,11 +14,14 @@ from rich.console import Console
 
 from edge_sdk.chat import Message
 from edge_sdk.cli.figures import figures
+from edge_sdk.cli.options import DEFAULT_SERVER, DraftOption, ServerOption, draft_folder
 from edge_sdk.cli.output import check_stdout, write
 from edge_sdk.client import EdgeClient
+from edge_sdk.decoding.method import Method
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.errors import InvalidRequest, Unauthorized
 from edge_sdk.sampling import Sampling
+from edge_sdk.session import AUTO
 from edge_sdk.stream import Stream
 from edge_sdk.trace import Trace
 
@@ -38,19 +41,15 @@ def generate(
     prompt: Annotated[
         str | None, typer.Argument(help="Text to go on from; read from stdin if left out.")
     ] = None,
-    server: Annotated[
-        str, typer.Option(help="Address of the server.", envvar="COSD_SERVER")
-    ] = "http://127.0.0.1:8077",
-    draft: Annotated[
-        str | None,
+    server: ServerOption = DEFAULT_SERVER,
+    draft: DraftOption = None,
+    method: Annotated[
+        str,
         typer.Option(
-            metavar="PATH",
-            help="Folder of an exported draft model (`cosd export`); not needed for "
-            "autoregressive.",
-            envvar="COSD_DRAFT",
+            help=f"{AUTO}, which takes the lossless one expected to be fastest, or one of "
+            f"{_labelled()}."
         ),
-    ] = None,
-    method: Annotated[str, typer.Option(help=f"One of {_labelled()}.")] = "hybrid",
+    ] = "hybrid",
     option: Annotated[
         list[str] | None,
         typer.Option(help="Option of the method as NAME=VALUE; may be repeated."),
@@ -122,16 +121,11 @@ def generate(
         top_p=top_p,
         min_p=min_p,
     )
-    chosen = method_named(method, _options(option or []))
+    chosen = _method(method, _options(option or []))
     key = os.environ.get(_KEY) or None
-    if draft == "":
-        raise InvalidRequest(
-            "--draft is empty; give the folder that `cosd export` made", field="draft"
-        )
-    folder = None if draft is None else Path(draft)
-
     tokens_a_round = _gamma(gamma)
     policy = _offline(offline)
+    folder = draft_folder(draft, method=method)
     tracing = None if trace is None else Trace(trace)
 
     async def run() -> None:
@@ -167,6 +161,16 @@ def generate(
     except Unauthorized as error:
         given = "came from" if key else "is read from"
         raise Unauthorized(f"{error.message} (the key {given} {_KEY})") from error
+
+
+def _method(name: str, options: dict[str, str | int | float]) -> Method | str:
+    if name != AUTO:
+        return method_named(name, options)
+    if options:
+        raise InvalidRequest(
+            f"--option goes with a method by name, not with --method {AUTO}", field="option"
+        )
+    return AUTO
 
 
 def _from_stdin() -> str:

@@ -134,7 +134,8 @@ class Manifest:
                     f"{folder} is a file, not a folder; give the folder that `cosd export` made"
                     if folder.exists()
                     else f"model folder {folder} does not exist; make one with "
-                    f"`cosd export SOURCE {folder}`"
+                    f"`cosd export SOURCE {folder}`, or give the folder that `cosd prepare NAME "
+                    f"--draft` prints"
                 )
             # Opening a pipe would wait for a writer.
             if path.exists() and not path.is_file():

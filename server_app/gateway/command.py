@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
+from edge_sdk.cli.options import DEFAULT_SERVER, DraftOption, ServerOption, draft_folder
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.draft.onnx import OnnxDraft
-from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError
+from edge_sdk.errors import ServerUnavailable, TransportError
 from server_app.gateway.access import Access
 from server_app.gateway.application import create_app
 from server_app.gateway.drafted_text import AUTO
@@ -30,18 +31,8 @@ _OWN_KEY = "COSD_GATEWAY_KEY"
 
 
 def gateway(
-    server: Annotated[
-        str, typer.Option(help="Address of the server.", envvar="COSD_SERVER")
-    ] = "http://127.0.0.1:8077",
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Folder of an exported draft model (`cosd export`); not needed for "
-            "autoregressive.",
-            envvar="COSD_DRAFT",
-        ),
-    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    draft: DraftOption = None,
     drafts: Annotated[
         int, typer.Option(min=1, max=64, help="Texts written at once, each with its own draft.")
     ] = 1,
@@ -80,16 +71,11 @@ def gateway(
         logging.getLogger(name).setLevel(logging.WARNING)
     if method != AUTO:
         method_named(method)
-    if draft is None and method != "autoregressive":
-        raise InvalidRequest(
-            "--draft is missing; give the folder that `cosd export` made, or use "
-            "--method autoregressive",
-            field="draft",
-        )
+    folder = draft_folder(draft, method=method)
     own_key = os.environ.get(_OWN_KEY) or None
     with bound(host, port) as listener:
         _warn(listener, own_key)
-        models = [_opened(Path(draft), threads) for _ in range(drafts)] if draft else []
+        models = [_opened(folder, threads) for _ in range(drafts)] if folder else []
         try:
             interrupted = asyncio.run(
                 _serve(

@@ -49,7 +49,9 @@ def generate(arguments: str, *, code: str = RUN, **environment: str) -> tuple[in
 
 
 def text(arguments: str, **environment: str) -> tuple[int, list[str]]:
-    return generate(f"hi --no-stats {arguments}", code=SERVER + RUN, **environment)
+    return generate(
+        f"hi --method autoregressive --no-stats {arguments}", code=SERVER + RUN, **environment
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -72,6 +74,10 @@ def test_an_encoding_without_the_letters() -> None:
         ("hi >&-", "stdout is closed"),
         ("<&-", "stdin is closed"),
         ("hi --draft ''", "--draft is empty"),
+        ("hi", "--draft is missing"),
+        ("hi --method auto", "--draft is missing"),
+        ("hi --method auto --option k=3", "not with --method auto"),
+        ("hi --draft smollm2-135m", "`cosd prepare NAME --draft`"),
         ("hi --offline draft", "--offline is 'draft'"),
         ("hi --draft /etc/passwd", "/etc/passwd is a file, not a folder"),
     ],
@@ -101,7 +107,7 @@ def test_a_trace_of_a_text_that_never_began(tmp_path: Path) -> None:
     assert status == 1
     assert "no connection" in errors[-1]
     assert json.loads(trace.read_text())["traceEvents"]
-    status, errors = generate(f"hi --trace {tmp_path}")
+    status, errors = generate(f"hi --method autoregressive --trace {tmp_path}")
     assert status == 1
     assert "is a folder" in errors[-1]
     status, errors = generate("hi --gamma many")
