@@ -31,6 +31,7 @@ from bench.engine_service import request_milliseconds, sessions_come_and_go
 from bench.models import TARGET
 from bench.program import run
 from bench.prompts import PROMPTS
+from bench.sdk_plot import check_place
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.errors import InvalidRequest
 from export.console import TerminalProgress
@@ -61,6 +62,8 @@ def engine(
     plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("engine.png"),
 ) -> None:
     """Measure batching, overhead, requests and memory."""
+    if not quick:
+        check_place(plot)
     repetitions = min(repetitions, 6) if quick else repetitions
     console = Console(stderr=True)
     with TerminalProgress(console) as progress:

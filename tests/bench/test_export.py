@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -7,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
-from bench.export import ratios
+from bench.export import ratios, table_of
 from bench.graph_timing import Times, take_turns
 from bench.remembered import Remembered
 from edge_sdk.draft.toy import ToyDraft
@@ -39,6 +41,24 @@ def test_ratios() -> None:
     assert line["prefill_ratio_unfused4"] == 0.5
     assert "pruned_decode_ratio" not in line
     assert line["milliseconds"]["fp32"] == {"decode": 50.0, "prefill": 2000.0}
+
+
+def test_a_bar_that_is_missed_is_not_called_met() -> None:
+    line = {"draft": "d", "threads": 2, "rss_ratio": 2.04, "load_s": 1.0, "kl": 0.2}
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(table_of(line | {"acceptance_difference": -0.04, "decode_ratio_fp32": 0.2}))
+    rows = {
+        cells[0]: cells[1:]
+        for text in console.export_text().splitlines()
+        if len(cells := [cell.strip() for cell in text.strip("│").split("│")]) == 4
+    }
+    assert rows == {
+        "rss_ratio": ["2.04", "<= 2", "NO"],
+        "load_s": ["1", "<= 1", "yes"],
+        "kl": ["0.2", "", ""],
+        "acceptance_difference": ["-0.04", ">= -0.03", "NO"],
+        "decode_ratio_fp32": ["0.2", "<= 0.35", "yes"],
+    }
 
 
 class Counted:
