@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -28,6 +28,7 @@ log = logging.getLogger("server_app.gateway")
 
 _SERVER_KEY = "COSD_API_KEY"
 _OWN_KEY = "COSD_GATEWAY_KEY"
+_FIRST_CONNECTION: Final = 5.0  # seconds that the start waits for the server
 
 
 def gateway(
@@ -110,14 +111,38 @@ async def _serve(
     key = os.environ.get(_SERVER_KEY) or None
     clients = [EdgeClient(server, draft=model, api_key=key, offline="fail") for model in models]
     pool = Pool(clients, queue=queue)
+    connecting = asyncio.create_task(_connected(pool))
     try:
-        await _connected(pool)
+        await _waited_for(connecting)
         process = Process(create_app(pool, access=access, aliases=aliases, method=method), pool)
         log.info("listening on %s/v1", address_of(listener))
         await process.serve(sockets=[listener])
         return process.interrupted
     finally:
+        connecting.cancel()
+        await asyncio.wait((connecting,))
         await pool.aclose()
+
+
+async def _waited_for(connecting: asyncio.Task[None]) -> None:
+    """Wait for the first connection, but not long: a server that hangs would keep a gateway from
+    listening.
+
+    Raises:
+        CosdError: it failed in that time for what cannot get better by itself.
+    """
+    await asyncio.wait((connecting,), timeout=_FIRST_CONNECTION)
+    if connecting.done():
+        await connecting
+        return
+    log.warning("the server has not answered yet; requests wait for it")
+    connecting.add_done_callback(_failed_late)
+
+
+def _failed_late(connecting: asyncio.Task[None]) -> None:
+    error = None if connecting.cancelled() else connecting.exception()
+    if error is not None:
+        log.error("%s; requests are refused for that", error)
 
 
 async def _connected(pool: Pool) -> None:

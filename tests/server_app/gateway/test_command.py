@@ -100,6 +100,19 @@ def test_a_device_that_is_offline_starts() -> None:
         assert reply.json()["error"]["code"] == "connection_failed"
 
 
+def test_a_server_that_hangs_does_not_keep_it_from_listening() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        begin = time.monotonic()
+        port = hung.getsockname()[1]
+        with running("--server", f"http://127.0.0.1:{port}") as (url, process):
+            assert httpx.get(f"{url.removesuffix('/v1')}/health").status_code == 200
+            assert time.monotonic() - begin < 20
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=10) == 0
+            assert process.stderr is not None
+            assert "Traceback" not in process.stderr.read()
+
+
 def test_other_machines_are_warned_of(server: Serving) -> None:
     process = cosd(*ALONE, "--host", "0.0.0.0", "--server", server.url)
     try:
