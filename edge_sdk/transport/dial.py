@@ -13,8 +13,8 @@ from websockets.typing import Subprotocol
 
 from edge_sdk.address import KeySource
 from edge_sdk.errors import CosdError, NotFound, ProtocolError, TimedOut
-from edge_sdk.transport.http import unreachable
 from edge_sdk.transport.refusal import refusal
+from edge_sdk.transport.unreachable import proxy_of, unreachable
 from edge_sdk.wire.frames import REPLY_HEAD, SUBPROTOCOL
 from edge_sdk.wire.limits import MAX_REPLY_BODY
 
@@ -53,6 +53,7 @@ async def dial(
     """
     url = "ws" + base_url.removeprefix("http") + path
     headers = {**(headers or {}), **await keys.headers()}
+    proxy = proxy_of(base_url)
     try:
         connection = await _Connect(
             url,
@@ -60,6 +61,8 @@ async def dial(
             user_agent_header=None,
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             compression=None,
+            # The one that HTTP goes through, which the library would choose otherwise.
+            proxy=proxy,
             ssl=tls if url.startswith("wss:") else None,
             open_timeout=seconds,
             # The server asks; a second question would only keep a phone's radio awake.
@@ -76,10 +79,10 @@ async def dial(
             f"Timeouts(connect=...)"
         ) from error
     except (EOFError, OSError) as error:
-        raise unreachable(base_url, error) from error
+        raise unreachable(base_url, error, proxy=proxy) from error
     except (InvalidHandshake, InvalidProxy, WebSocketException, ImportError) as error:
         if isinstance(error.__cause__, EOFError | OSError):
-            raise unreachable(base_url, error) from error
+            raise unreachable(base_url, error, proxy=proxy) from error
         raise UpgradeRefused(_sentence(base_url, str(error) or type(error).__name__)) from error
     if connection.subprotocol != SUBPROTOCOL:
         connection.transport.abort()

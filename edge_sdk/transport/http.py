@@ -14,13 +14,14 @@ import httpx
 from edge_sdk.address import ApiKey, KeySource, checked_url, tls_context
 from edge_sdk.arguments import kind as kind_of
 from edge_sdk.arguments import shown
-from edge_sdk.errors import ConnectionFailed, CosdError, InvalidRequest, ProtocolError, TimedOut
+from edge_sdk.errors import CosdError, InvalidRequest, ProtocolError, TimedOut
 from edge_sdk.framing import request_bytes, response_bytes
 from edge_sdk.link import Link, LinkMeter
 from edge_sdk.transport.base import MAX_SMALL_REPLY, Transport, decoded
 from edge_sdk.transport.exchange import Exchange
 from edge_sdk.transport.refusal import refusal
 from edge_sdk.transport.tries import Tries, Wait
+from edge_sdk.transport.unreachable import proxy_of, unreachable
 from edge_sdk.waiting import Retry, Timeouts
 from edge_sdk.wire import (
     Generate,
@@ -160,7 +161,7 @@ class HttpTransport(Transport):
             return await self._client.send(request, stream=True)
 
         try:
-            response = await self._tries.in_time("reply", begun(), asked=self._asked_for(path))
+            response = await self._tries.in_time("reply", begun(), asked=f"{self.base_url} {path}")
         except httpx.HTTPError as error:
             raise self._translated(error) from error
         try:
@@ -194,7 +195,7 @@ class HttpTransport(Transport):
     ) -> tuple[bytes, Exchange]:
         path = f"/v1/sessions/{session_id}/{kind.name.lower()}"
         return await self._tries.in_time(
-            wait, self._send("POST", path, body, limit, session_id), asked=self._asked_for(path)
+            wait, self._send("POST", path, body, limit, session_id), asked=f"{self.base_url} {path}"
         )
 
     async def _request(
@@ -204,7 +205,7 @@ class HttpTransport(Transport):
             lambda: self._tries.in_time(
                 "setup",
                 self._send(method, path, body, limit, session_id),
-                asked=self._asked_for(path),
+                asked=f"{self.base_url} {path}",
             ),
             wait="setup",
         )
@@ -266,25 +267,15 @@ class HttpTransport(Transport):
         if self.closed:
             raise InvalidRequest("the client is closed; make a new one")
 
-    def _asked_for(self, path: str) -> str:
-        return f"{self.base_url} {path}"
-
     def _translated(self, error: httpx.HTTPError) -> CosdError:
         if isinstance(error, httpx.TimeoutException):
             return TimedOut(f"{self.base_url} did not answer in time ({type(error).__name__})")
-        return unreachable(self.base_url, error)
+        proxy = proxy_of(self.base_url) if self._own else None
+        return unreachable(self.base_url, error, proxy=proxy)
 
     def _refused(self, response: httpx.Response, data: bytes) -> CosdError:
         path = response.request.url.path
         return refusal(self.base_url, path, response.status_code, response.headers, data)
-
-
-def unreachable(base_url: str, error: Exception) -> ConnectionFailed:
-    """No connection, as a sentence."""
-    reason = str(error) or type(error).__name__
-    return ConnectionFailed(
-        f"no connection to {base_url} ({reason}); is the server running and reachable?"
-    )
 
 
 async def _bounded(response: httpx.Response, limit: int) -> bytes:
