@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness.enumeration import Case, Plan, distance, enumerate_texts
+from harness.case import Case, Plan
+from harness.enumeration import distance, enumerate_texts
 
 from edge_sdk.decoding.candidates import Candidates
 from edge_sdk.decoding.head_tail_device import HeadTailDevice

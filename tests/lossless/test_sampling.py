@@ -13,7 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness.enumeration import Case, InlineEngine, reference_texts
+from harness.case import Case
+from harness.inline_engine import InlineEngine
+from harness.reference import reference_texts
 
 from edge_sdk.decoding.coins import Coins, Key, PrfCoins, Purpose, Side
 from edge_sdk.decoding.hybrid import Hybrid

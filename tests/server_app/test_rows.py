@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from harness.enumeration import reference_law
+from harness.reference import reference_law
 
 from edge_sdk.sampling import Sampling
 from server_app.methods.rows import Rows

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from harness.enumeration import reference_law
+from harness.reference import reference_law
 from hypothesis import given
 from hypothesis import strategies as st
 
