@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from edge_sdk.errors import ServerUnavailable
 from server_app import problems
+from server_app.openai.interface import problems as openai_problems
 from server_app.readiness import health_reply
 
 log = logging.getLogger("server_app")
@@ -72,9 +73,11 @@ class Boot:
         elif scope["path"] == "/ready":
             reply = health_reply(503, "loading", told)
         else:
-            reply = problems.reply(
-                ServerUnavailable("the model is still loading; try again shortly", retry_after=1.0)
+            error = ServerUnavailable(
+                "the model is still loading; try again shortly", retry_after=1.0
             )
+            form = openai_problems if scope["path"] in openai_problems.PATHS else problems
+            reply = form.reply(error)
         await reply(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:

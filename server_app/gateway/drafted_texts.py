@@ -36,11 +36,6 @@ class DraftedTexts(Texts):
 
     def __init__(self, pool: Pool, request: TextRequest, *, context: int, method: str) -> None:
         self._admission = pool.admit(self.stop)
-        orders = [
-            (prompt, generation)
-            for prompt in request.prompts
-            for generation in request.generations(context)
-        ]
         self._drafted = [
             DraftedText(
                 pool,
@@ -51,7 +46,7 @@ class DraftedTexts(Texts):
                 index=index,
                 stop=request.stop or (),
             )
-            for index, (prompt, generation) in enumerate(orders)
+            for index, (prompt, generation) in enumerate(request.orders(context))
         ]
         super().__init__(self._drafted, choices=request.choices, together=False)
 

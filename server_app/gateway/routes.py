@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from edge_sdk.arguments import shown
-from edge_sdk.errors import InvalidRequest, NotFound
+from edge_sdk.errors import NotFound
 from server_app.gateway.access import let_in
 from server_app.gateway.drafted_texts import DraftedTexts
 from server_app.gateway.pool import Pool
+from server_app.openai.interface.answering import answered
 from server_app.openai.interface.body import read_object
 from server_app.openai.interface.chat_request import ChatRequest
 from server_app.openai.interface.completion_request import CompletionRequest
-from server_app.openai.interface.event_stream import EventStream
 from server_app.openai.interface.model_names import ModelNames
-from server_app.openai.interface.problems import CLIENT_GONE, OpenAIRoute
+from server_app.openai.interface.problems import OpenAIRoute
 from server_app.openai.interface.replies import ChatReplies, CompletionReplies, Replies
 from server_app.openai.interface.text_request import TextRequest
-from server_app.openai.interface.texts import ClientGone
 
 router = APIRouter(route_class=OpenAIRoute, dependencies=[Depends(let_in)])
 open_router = APIRouter()
@@ -29,13 +28,13 @@ open_router = APIRouter()
 @router.post("/v1/completions", summary="Texts that go on from prompts")
 async def completions(request: Request) -> Response:
     asked = CompletionRequest.read(await read_object(request))
-    return await _answered(request, asked, CompletionReplies, "prompt")
+    return await _answered(request, asked, CompletionReplies)
 
 
 @router.post("/v1/chat/completions", summary="The next turn of a chat")
 async def chat_completions(request: Request) -> Response:
     asked = ChatRequest.read(await read_object(request))
-    return await _answered(request, asked, ChatReplies, "messages")
+    return await _answered(request, asked, ChatReplies)
 
 
 @router.get("/v1/models", summary="The server's target")
@@ -62,36 +61,14 @@ async def health(request: Request) -> dict[str, Any]:
     }
 
 
-async def _answered(
-    request: Request, asked: TextRequest, kind: type[Replies], prompt_field: str
-) -> Response:
-    """Args:
-    prompt_field: what the SDK's `prompt` is called on this route.
-    """
+async def _answered(request: Request, asked: TextRequest, kind: type[Replies]) -> Response:
     state = request.app.state
     pool: Pool = state.pool
     _require(asked.model, await _names(request))
     card = await pool.card()
     texts = DraftedTexts(pool, asked, context=card.context, method=state.method)
     replies = kind(card.model, card.fingerprint)
-    handed_over = False
-    try:
-        await texts.begin(request)
-        if asked.stream:
-            stream = EventStream(texts, replies, usage_at_end=asked.usage_at_end)
-            handed_over = True
-            return stream
-        answers = await texts.whole(request)
-        return JSONResponse(replies.whole(answers, texts.usage))
-    except ClientGone:
-        return Response(status_code=CLIENT_GONE)
-    except InvalidRequest as error:
-        if error.field is not None and error.field.startswith(("prompt", "messages")):
-            error.field = prompt_field
-        raise
-    finally:
-        if not handed_over:
-            await texts.aclose()
+    return await answered(request, asked, texts, replies)
 
 
 async def _names(request: Request) -> ModelNames:

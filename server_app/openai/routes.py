@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from edge_sdk.arguments import shown
-from edge_sdk.errors import InvalidRequest, NotFound
+from edge_sdk.errors import NotFound
 from server_app.auth import owner_of
 from server_app.host import Host
+from server_app.openai.interface.answering import answered
 from server_app.openai.interface.body import read_object
 from server_app.openai.interface.chat_request import ChatRequest
 from server_app.openai.interface.completion_request import CompletionRequest
-from server_app.openai.interface.event_stream import EventStream
 from server_app.openai.interface.model_names import ModelNames
-from server_app.openai.interface.problems import CLIENT_GONE
 from server_app.openai.interface.replies import ChatReplies, CompletionReplies, Replies
 from server_app.openai.interface.text_request import TextRequest
-from server_app.openai.interface.texts import ClientGone
 from server_app.openai.noted import NotedRoute, note
 from server_app.openai.served_texts import ServedTexts
 
@@ -38,7 +36,7 @@ _AS_OPENAI = "Body and reply are OpenAI's, as far as docs/openai.md says."
 )
 async def completions(owner: Owner, request: Request) -> Response:
     asked = CompletionRequest.read(await read_object(request))
-    return await _answered(owner, request, asked, CompletionReplies, "prompt")
+    return await _answered(owner, request, asked, CompletionReplies)
 
 
 @router.post(
@@ -48,7 +46,7 @@ async def completions(owner: Owner, request: Request) -> Response:
 )
 async def chat_completions(owner: Owner, request: Request) -> Response:
     asked = ChatRequest.read(await read_object(request))
-    return await _answered(owner, request, asked, ChatReplies, "messages")
+    return await _answered(owner, request, asked, ChatReplies)
 
 
 async def _answered(
@@ -56,11 +54,7 @@ async def _answered(
     request: Request,
     asked: TextRequest,
     kind: type[Replies],
-    prompt_field: str,
 ) -> Response:
-    """Args:
-    prompt_field: what the engine's `prompt` is called on this route.
-    """
     host: Host = request.app.state.host
     names: ModelNames = request.app.state.model_names
     if asked.model not in names:
@@ -70,21 +64,4 @@ async def _answered(
         )
     texts = ServedTexts(host, owner, asked)
     replies = kind(host.target.name, host.target.vocabulary.fingerprint)
-    handed_over = False
-    try:
-        await texts.begin(request)
-        if asked.stream:
-            stream = EventStream(texts, replies, usage_at_end=asked.usage_at_end, failed=note)
-            handed_over = True
-            return stream
-        answers = await texts.whole(request)
-        return JSONResponse(replies.whole(answers, texts.usage))
-    except ClientGone:
-        return Response(status_code=CLIENT_GONE)
-    except InvalidRequest as error:
-        if error.field is not None and error.field.startswith("prompt"):
-            error.field = prompt_field
-        raise
-    finally:
-        if not handed_over:
-            await texts.aclose()
+    return await answered(request, asked, texts, replies, failed=note)

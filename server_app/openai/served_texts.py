@@ -17,11 +17,7 @@ class ServedTexts(Texts):
     """Each text has a session of its own, so that all of them share the engine's steps."""
 
     def __init__(self, host: Host, owner: str, request: TextRequest) -> None:
-        orders = [
-            (prompt, generation)
-            for prompt in request.prompts
-            for generation in request.generations(host.target.context)
-        ]
+        orders = request.orders(host.target.context)
         super().__init__(
             [
                 ServedText(host, owner, prompt, generation, index=index, stop=request.stop or ())

@@ -45,6 +45,7 @@ class ChatRequest(TextRequest):
 
     # As much as the context leaves, up to this.
     default_max_tokens: ClassVar[int] = 4096
+    prompt_field: ClassVar[str] = "messages"
 
     messages: list[Turn] = Field(min_length=1, max_length=MAX_MESSAGES)
 

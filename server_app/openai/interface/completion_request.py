@@ -39,6 +39,7 @@ class CompletionRequest(TextRequest):
     """Texts that go on from prompts."""
 
     default_max_tokens: ClassVar[int] = 16
+    prompt_field: ClassVar[str] = "prompt"
 
     prompt: Annotated[Any, BeforeValidator(_prompts)]
 

@@ -26,6 +26,7 @@ from edge_sdk.errors import (
 
 log = logging.getLogger(__name__)
 
+PATHS: Final = frozenset({"/v1/completions", "/v1/chat/completions"})
 CLIENT_GONE: Final = 499  # nobody reads it; it is for logs
 # Where OpenAI's clients look for a code of their own.
 _CODES: Final[dict[type[CosdError], str]] = {

@@ -55,6 +55,7 @@ class TextRequest(BaseModel):
         hide_input_in_errors=True,
     )
     default_max_tokens: ClassVar[int]
+    prompt_field: ClassVar[str]  # what `Open.prompt` is called here
 
     model: str
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
@@ -135,6 +136,14 @@ class TextRequest(BaseModel):
             if (value := getattr(self, name)) is not None
         }
         return Sampling(**given)
+
+    def orders(self, context: int) -> list[tuple[Prompt, Generation]]:
+        """Prompt and generation of every text: the choices of a prompt one after another."""
+        return [
+            (prompt, generation)
+            for prompt in self.prompts
+            for generation in self.generations(context)
+        ]
 
     def generations(self, context: int) -> list[Generation]:
         """How each choice of a prompt is written.
