@@ -28,7 +28,7 @@ from bench.program import run
 from bench.server import ServerProcess
 from bench.terminal import steps
 from edge_sdk.sampling import Sampling
-from edge_sdk.transport import Exchange, Transport, transport_named
+from edge_sdk.transport import Exchange, HttpTransport, Transport, transport_named
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import PROTOCOL_VERSION, Generation, Open, Prompt, RegisterPair, Verdict, Verify
 from edge_sdk.wire.packing import pack_draft
@@ -181,7 +181,8 @@ async def _all(
             shape = Shape(delay=milliseconds / 2000, up_rate=rate, down_rate=rate)
             async with LinkProxy(port, shape=shape) as proxy, _Echo(shape) as echo:
                 transports = {
-                    way: transport_named(way, proxy.url, api_key=server.api_key) for way in _WAYS
+                    way: transport_named(way, HttpTransport(proxy.url, api_key=server.api_key))
+                    for way in _WAYS
                 }
                 alignment = await _alignment(transports["http"])
                 ways = {way: _Rounds(by, alignment) for way, by in transports.items()}

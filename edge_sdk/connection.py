@@ -28,7 +28,7 @@ from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.home import cosd_home
 from edge_sdk.offline import OfflinePolicy, OnLink, Outage
 from edge_sdk.peer import Card, fetch_vocabulary, register
-from edge_sdk.transport import Transport, TransportName, transport_named
+from edge_sdk.transport import HttpTransport, Transport, TransportName, transport_named
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.waiting import Retry, Timeouts
 
@@ -94,8 +94,7 @@ class Connection(AsyncClosing):
                 f"cache is {shown(cache)} ({kind(cache)}); give a folder, or None for no cache",
                 field="cache",
             )
-        self.transport: Transport = transport_named(
-            transport,
+        http = HttpTransport(
             base_url,
             api_key=api_key,
             timeouts=timeouts,
@@ -104,6 +103,7 @@ class Connection(AsyncClosing):
             ca_file=ca_file,
             client=http_client,
         )
+        self.transport: Transport = transport_named(transport, http)
         self.retry = retry or Retry()
         self.outage = Outage(offline, self.retry, on_link)
         self.draft_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")

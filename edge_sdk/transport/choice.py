@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-import httpx
 from websockets.exceptions import ConnectionClosed
 
-from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind as kind_of
 from edge_sdk.arguments import shown
 from edge_sdk.decoding.registry import method_named
@@ -25,7 +21,7 @@ from edge_sdk.transport.http import HttpTransport
 from edge_sdk.transport.socket import Socket
 from edge_sdk.transport.tries import Wait
 from edge_sdk.transport.websocket import WebSocketTransport
-from edge_sdk.waiting import MAX_RETRY_AFTER, Retry, Timeouts
+from edge_sdk.waiting import MAX_RETRY_AFTER
 from edge_sdk.wire import Generate, Generated, Open, Opened, PairRegistered, RegisterPair
 from edge_sdk.wire.frames import Up
 
@@ -159,26 +155,16 @@ class AutoTransport(Transport):
             log.warning("going on over HTTP without a WebSocket: %s", reason)
 
 
-def transport_named(
-    name: str,
-    base_url: str,
-    *,
-    api_key: ApiKey | None = None,
-    timeouts: Timeouts | None = None,
-    retry: Retry | None = None,
-    verify: ssl.SSLContext | bool = True,
-    ca_file: Path | str | None = None,
-    client: httpx.AsyncClient | None = None,
-) -> Transport:
-    """A transport to a server.
+def transport_named(name: str, http: HttpTransport) -> Transport:
+    """The transport of a name to the server of `http`.
 
     Args:
         name: "http"; "websocket", whose failure is an error; or "auto". With an httpx client of
             the caller's, "auto" is "http": what was set up there would not hold for a WebSocket.
-        others: see `HttpTransport`.
+        http: closed with what is returned.
 
     Raises:
-        InvalidRequest: an argument is wrong.
+        InvalidRequest: there is no such name.
     """
     given: object = name
     if given not in get_args(TransportName):
@@ -186,15 +172,6 @@ def transport_named(
             f"transport is {shown(given)} ({kind_of(given)}); give 'auto', 'http' or 'websocket'",
             field="transport",
         )
-    http = HttpTransport(
-        base_url,
-        api_key=api_key,
-        timeouts=timeouts,
-        retry=retry,
-        verify=verify,
-        ca_file=ca_file,
-        client=client,
-    )
     if name == "websocket":
         return WebSocketTransport(http)
-    return AutoTransport(http) if name == "auto" and client is None else http
+    return AutoTransport(http) if name == "auto" and http.own_client else http

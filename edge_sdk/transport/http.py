@@ -53,6 +53,9 @@ class HttpTransport(Transport):
         verify: TLS verification; an `ssl.SSLContext` for own authorities.
         ca_file: PEM file of the authorities to trust instead of the public ones.
         client: an httpx client to use instead of an own one; it is not closed.
+
+    Attributes:
+        own_client: no httpx client was given.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class HttpTransport(Transport):
         self.keys = KeySource(api_key)
         self.tls = tls_context(verify, ca_file)
         self._timeout = httpx.Timeout(timeouts.reply, connect=timeouts.connect)
-        self._own = client is None
+        self.own_client = client is None
         self._client = client or self._made()
         self.meter = LinkMeter()
         self.closed = False
@@ -110,7 +113,7 @@ class HttpTransport(Transport):
 
     async def aclose(self) -> None:
         self.closed = True
-        if self._own:
+        if self.own_client:
             await self._client.aclose()
 
     async def card(self) -> dict[str, Any]:
@@ -270,7 +273,7 @@ class HttpTransport(Transport):
     def _translated(self, error: httpx.HTTPError) -> CosdError:
         if isinstance(error, httpx.TimeoutException):
             return TimedOut(f"{self.base_url} did not answer in time ({type(error).__name__})")
-        proxy = proxy_of(self.base_url) if self._own else None
+        proxy = proxy_of(self.base_url) if self.own_client else None
         return unreachable(self.base_url, error, proxy=proxy)
 
     def _refused(self, response: httpx.Response, data: bytes) -> CosdError:

@@ -73,7 +73,7 @@ async def test_several_verifies_in_flight(server: Serving, transport: Any) -> No
     """Six blocks sent at once, the last one first, each of them on the one before it."""
     text = greedy_ids(server.target, PROMPT, 13)
     session = await opened(server, method="greedy")
-    by = transport_named(transport, server.url)
+    by = transport_named(transport, HttpTransport(server.url))
     try:
         await by.card()
         blocks = [
