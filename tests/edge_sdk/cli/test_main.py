@@ -284,9 +284,11 @@ def test_a_defect_keeps_its_traceback(room: Path) -> None:
     assert "ZeroDivisionError: a defect" in result.stderr
 
 
-def test_interruption_exits_130(room: Path) -> None:
+def signalled(room: Path, name: str, number: signal.Signals) -> tuple[int, str, str]:
+    """Exit code and the rest of stdout and stderr of a command that is sent a signal once it
+    says that it is ready."""
     with subprocess.Popen(
-        command("wait"),
+        command(name),
         env=environment(room),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -294,26 +296,21 @@ def test_interruption_exits_130(room: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=30)
+    return process.returncode, output, errors
+
+
+def test_interruption_exits_130(room: Path) -> None:
+    code, _, errors = signalled(room, "wait", signal.SIGINT)
+    assert code == 130
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
 
 
 def test_sigterm_cleans_up_and_exits_143(room: Path) -> None:
-    with subprocess.Popen(
-        command("tidy"),
-        env=environment(room),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate(timeout=30)
-    assert process.returncode == 143
+    code, rest, errors = signalled(room, "tidy", signal.SIGTERM)
+    assert code == 143
     assert rest == "tidied\n"
     assert errors.splitlines() == ["room was imported", "terminated"]
 

@@ -8,29 +8,12 @@ from typing import Any
 import openai
 import pytest
 from harness.gateway import Gateway, gateway
-from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, connected, greedy_ids, until
+from harness.own_texts import SAMPLINGS, own_text
+from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, greedy_ids, until
 
 from edge_sdk import Sampling
 
 MODEL = "toy"
-
-
-async def own_text(server: Serving, **options: Any) -> str:
-    """The server's own text."""
-    async with connected(server) as client:
-        stream = client.generate(PROMPT, method="autoregressive", **options)
-        async for _ in stream:
-            pass
-        return stream.text
-
-
-SAMPLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {}),
-    ({"temperature": 0.4}, {}),
-    ({"temperature": 1.3, "top_p": 0.8}, {}),
-    ({}, {"top_k": 7, "min_p": 0.01}),
-    ({}, {"repetition_penalty": 1.3}),
-]
 
 
 @pytest.mark.parametrize(("given", "extra"), SAMPLINGS)

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import openai
 import pytest
-from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, connected, greedy_ids
+from harness.own_texts import SAMPLINGS, own_text
+from harness.raw import KEY
+from harness.serving import GREEDY, PROMPT, VOCABULARY, Serving, greedy_ids
 
 from edge_sdk import Sampling
 
 MODEL = "toy"
-
-
-async def sdk_text(server: Serving, prompt: str = PROMPT, **options: Any) -> str:
-    async with connected(server, api_key="key-of-one") as client:
-        stream = client.generate(prompt, method="autoregressive", **options)
-        async for _ in stream:
-            pass
-        return stream.text
-
-
-SAMPLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {}),
-    ({"temperature": 0.4}, {}),
-    ({"temperature": 1.3, "top_p": 0.8}, {}),
-    ({}, {"top_k": 7, "min_p": 0.01}),
-    ({}, {"repetition_penalty": 1.3}),
-]
+sdk_text = partial(own_text, api_key=KEY)
 
 
 @pytest.mark.parametrize(("given", "extra"), SAMPLINGS)
