@@ -40,7 +40,7 @@ from server_app.methods.rows import Rows
 
 _SPREAD: Final = 5.0  # standard deviation of Gemma 3's logits on plain text
 _ACCEPTANCE: Final = 0.65
-_COMMON: Final = 46_145  # ids that SmolLM2 and Gemma 3 have in common
+_COMMON: Final = 46_147  # ids that SmolLM2 and Gemma 3 have in common
 _MASKED: Final = 6_200  # unused ids of Gemma 3
 _SEEN: Final = 1_000  # ids of prompt and text, for the penalty
 

@@ -35,7 +35,7 @@ from edge_sdk.wire.packing import pack_draft
 
 __all__ = ["Fault", "LinkProxy", "Shape", "fault_at", "random_faults"]
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _DRAFT: Final = 3  # tokens a block
 _BURST: Final = 4  # blocks in flight together
@@ -154,9 +154,9 @@ class _Rounds:
                 self._session = ""
 
 
-@app.command()
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def link(
-    rtt: Annotated[list[int] | None, typer.Option(help="Round-trip times in ms.")] = None,
+    rtt: Annotated[list[int] | None, typer.Option(min=0, help="Round-trip times in ms.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds a way and round-trip time.")] = 60,
     rate: Annotated[float, typer.Option(min=0.01, help="Mbit/s each way.")] = 100.0,
     quick: Annotated[bool, typer.Option(help="20 rounds, round-trip times 0 and 50.")] = False,

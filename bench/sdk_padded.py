@@ -6,6 +6,7 @@ python -m bench.sdk_padded serve ...   with the milliseconds a pass in BENCH_PAD
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from fastapi import FastAPI
 from bench.guarded import end_with_parent
 from bench.program import run
 from edge_sdk.chat import Message
+from edge_sdk.errors import InvalidRequest
 from edge_sdk.vocab import Vocabulary
 from server_app.app import create_app
 from server_app.command import settings_from, source_of
@@ -115,7 +117,7 @@ def serve(**given: Any) -> None:
     """`cosd serve` with a target that is padded."""
     settings = settings_from({name: value for name, value in given.items() if value is not None})
     logs.configure(settings.log_level, settings.log_format)
-    source, seconds = source_of(settings.target), float(os.environ[PAD_VARIABLE]) / 1e3
+    source, seconds = source_of(settings.target), pad_seconds()
     with bound(settings.host, settings.port) as listener:
         address = address_of(listener)
         process = Process(
@@ -127,6 +129,25 @@ def serve(**given: Any) -> None:
         process.run(sockets=[listener])
     if process.boot.failure is not None:
         raise process.boot.failure
+
+
+def pad_seconds() -> float:
+    """What `PAD_VARIABLE` says, in seconds.
+
+    Raises:
+        InvalidRequest: it is not there, or no duration.
+    """
+    text = os.environ.get(PAD_VARIABLE, "")
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        milliseconds = math.nan
+    if not 0 <= milliseconds < math.inf:
+        raise InvalidRequest(
+            f"{PAD_VARIABLE} is {text!r}; set it to the milliseconds that each pass takes longer",
+            field=PAD_VARIABLE,
+        )
+    return milliseconds / 1e3
 
 
 def _load(

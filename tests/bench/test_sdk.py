@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from bench.sdk_padded import PaddedTarget
+from bench.sdk_padded import PAD_VARIABLE, PaddedTarget, pad_seconds
 from bench.sdk_round import Round, Taken
 from bench.sdk_size import base_packages
 from bench.sdk_texts import Contest
+from edge_sdk.errors import InvalidRequest
 from edge_sdk.stats import Stats
 from server_app.target.toy import ToyTarget
 
@@ -85,6 +86,15 @@ def test_a_padded_target_computes_the_same() -> None:
         (rows,) = target.forward([Chunk(target.new_sequence(), [1, 2], 1)])
         logits.append(rows.clone())
     assert (logits[0] == logits[1]).all()
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "inf", "nan"])
+def test_a_pad_that_is_no_duration(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(PAD_VARIABLE, "20")
+    assert pad_seconds() == 0.02
+    monkeypatch.setenv(PAD_VARIABLE, value)
+    with pytest.raises(InvalidRequest, match=PAD_VARIABLE):
+        pad_seconds()
 
 
 def test_what_a_plain_install_brings() -> None:
