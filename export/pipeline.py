@@ -55,8 +55,9 @@ def export_draft(
             computes. Not used where the source is an ONNX graph.
         target: address of a server, or a model as `source`: a draft that shares too few
             tokens with it is refused before the work starts.
-        prune: the head computes the tokens that source and target share and no others, which is
-            smaller and faster; the SDK refuses the draft for another target. Needs `target`.
+        prune: the head computes the tokens that source and target share and no others, which
+            gains where these are much fewer; the SDK refuses the draft for another target. Needs
+            `target`.
         api_key: key of the server.
         trust_remote_code: Python code that comes with the model may run.
         force: a draft folder at `out` gives way, when the new one is whole.
