@@ -75,7 +75,6 @@ class NumberedRequests:
 
         async def carry_out(numbered: Numbered) -> bytes:
             nonlocal spent
-            self._still_here(held)
             begin = time.perf_counter()
             work = admit(session, message, self._target, wanted=numbered.wanted)
             if isinstance(work, Verdict):
@@ -91,7 +90,7 @@ class NumberedRequests:
             current_facts().tokens += verdict.accepted + (verdict.settled is not None)
             return encode(verdict)
 
-        reply = await self._once(held, message.sequence, body, _alone(held, carry_out))
+        reply = await self._once(held, message.sequence, body, carry_out)
         return reply, spent
 
     async def ask(self, held: Held, message: Ask, body: bytes) -> bytes:
@@ -101,7 +100,6 @@ class NumberedRequests:
         """
 
         async def carry_out(numbered: Numbered) -> bytes:
-            self._still_here(held)
             session = held.session
             if not session.awaits_device:
                 raise BaseMismatch("no rejected position waits for the device", field="block")
@@ -113,7 +111,7 @@ class NumberedRequests:
             session.asked = message.block
             return encode(Answer(message.sequence, data))
 
-        return await self._once(held, message.sequence, body, _alone(held, carry_out))
+        return await self._once(held, message.sequence, body, carry_out)
 
     async def truncate(self, held: Held, message: Truncate, body: bytes) -> bytes:
         """Raises:
@@ -122,7 +120,6 @@ class NumberedRequests:
         """
 
         async def carry_out(numbered: Numbered) -> bytes:
-            self._still_here(held)
             session = held.session
             if message.length > len(session.generated):
                 raise BaseMismatch(
@@ -133,7 +130,7 @@ class NumberedRequests:
             await self._engine.trim(session, session.length - 1)
             return encode(Truncated(length=message.length))
 
-        return await self._once(held, message.sequence, body, _alone(held, carry_out))
+        return await self._once(held, message.sequence, body, carry_out)
 
     async def extend(
         self, held: Held, message: Extend, body: bytes, prefill: Callable[[Held], None]
@@ -141,7 +138,6 @@ class NumberedRequests:
         """Raises: as `Host.open` and `Ledger`."""
 
         async def carry_out(numbered: Numbered) -> bytes:
-            self._still_here(held)
             session = held.session
             if session.generated and message.generation.seed == session.generation.seed:
                 raise InvalidRequest(
@@ -154,19 +150,17 @@ class NumberedRequests:
             prefill(held)
             return encode(Extended(prompt_tokens=len(ids), reused=reused))
 
-        return await self._once(held, message.sequence, body, _alone(held, carry_out))
+        return await self._once(held, message.sequence, body, carry_out)
 
     async def _once(self, held: Held, sequence: int, body: bytes, carry_out: CarryOut) -> bytes:
+        """Carry a request out in its turn; it ends the session's stream and waits for the token
+        under way."""
+
+        async def alone(numbered: Numbered) -> bytes:
+            held.stream += 1
+            async with held.turn:
+                self._still_here(held)
+                return await carry_out(numbered)
+
         with held.in_use():
-            return await held.ledger.once(sequence, body, carry_out)
-
-
-def _alone(held: Held, carry_out: CarryOut) -> CarryOut:
-    """A request that ends the session's stream and waits for the token under way."""
-
-    async def in_turn(numbered: Numbered) -> bytes:
-        held.stream += 1
-        async with held.turn:
-            return await carry_out(numbered)
-
-    return in_turn
+            return await held.ledger.once(sequence, body, alone)
