@@ -10,9 +10,9 @@ import json
 import os
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
+from edge_sdk.closing import Closing
 from edge_sdk.errors import CosdError, InvalidRequest
 from edge_sdk.round import Round
 
@@ -21,7 +21,7 @@ _TEXT, _DRAFT, _SERVER, _FLIGHT = 1, 2, 3, 10  # numbers of tracks; a lane is _F
 _LONGEST: Final = 60  # letters of a piece of text that are shown
 
 
-class Trace:
+class Trace(Closing):
     """Writes a file of one text, event by event, as a context manager.
 
     Tracks: the text, the draft, one lane for each block in flight at once, the server. The
@@ -38,20 +38,22 @@ class Trace:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._start = time.perf_counter()
         self._lanes: list[float] = []
         self._server_end = self._start
         self._piece: tuple[float, str, int] | None = None
         self._begun = False
         self._first = True
-        if path.is_dir():
-            raise InvalidRequest(f"{path} is a folder; name a file for the trace", field="trace")
-        if path.exists() and not path.is_file():
-            raise InvalidRequest(
-                f"the trace cannot be written to {path}: it is no plain file", field="trace"
-            )
         try:
+            if path.is_dir():
+                raise InvalidRequest(
+                    f"{path} is a folder; name a file for the trace", field="trace"
+                )
+            if path.exists() and not path.is_file():
+                raise InvalidRequest(
+                    f"the trace cannot be written to {path}: it is no plain file", field="trace"
+                )
+            self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
             self._file: IO[str] = self._part.open("x", encoding="utf-8")
         except OSError as error:
             raise InvalidRequest(
@@ -63,17 +65,6 @@ class Trace:
         self._name("process_name", 0, "cosd")
         for track, name in ((_TEXT, "text"), (_DRAFT, "draft"), (_SERVER, "server")):
             self._track(track, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def round(self, ended: Round) -> None:
         """A round ended; for `on_round`."""

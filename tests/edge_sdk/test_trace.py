@@ -123,6 +123,12 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
         Trace(tmp_path)
     with pytest.raises(InvalidRequest, match="cannot be made"):
         Trace(tmp_path / "nowhere" / "trace.json")
+    for no_name in ("", "/"):
+        with pytest.raises(InvalidRequest, match="is a folder"):
+            Trace(Path(no_name))
+    for long in (tmp_path / ("a" * 250), tmp_path / ("a" * 300) / "b"):
+        with pytest.raises(InvalidRequest, match="too long; name a file"):
+            Trace(long)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
