@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from edge_sdk.errors import SessionLost
 from edge_sdk.wire import Finish, Generation
 from server_app.methods.base import Pair, ServerHalf
@@ -50,7 +48,6 @@ class Session:
         self.owner = owner
         self.pair = pair
         self._cache: TargetSequence | None = None
-        self._masked: torch.Tensor | None = None
         self._closed = False
         self._begin(prompt_ids, generation, half, generated)
 
@@ -142,13 +139,6 @@ class Session:
         if self._cache is not None:
             target.release(self._cache)
             self._cache = None
-
-    def masked(self, target: TargetModel) -> torch.Tensor:
-        if self._masked is None:
-            self._masked = torch.tensor(
-                target.vocabulary.masked_ids.tolist(), dtype=torch.int64, device=target.device
-            )
-        return self._masked
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` generated tokens."""

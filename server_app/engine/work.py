@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -126,8 +125,6 @@ class VerifyWork(Work):
         self.verdict: Verdict | None = None
         self.full = False
         self.examined = 0
-        self.seconds = 0.0
-        self._begin = 0.0
 
     @property
     def drafted(self) -> int:
@@ -159,7 +156,6 @@ class VerifyWork(Work):
 
     def _start(self, target: TargetModel) -> None:
         session = self.session
-        self._begin = time.perf_counter()
         self._before = len(session.generated)
         self.begun = True
         if self._verify.settled is not None:
@@ -187,7 +183,7 @@ class VerifyWork(Work):
         return Rows(
             logits,
             sampling,
-            session.masked(target),
+            target.masked,
             seen=session.tokens_from(0, session.length) if sampling.repetition_penalty != 1 else (),
             drafted=self._tokens,
         )
@@ -223,7 +219,6 @@ class VerifyWork(Work):
             state=half.state,
             nll=half.take_nll(),
         )
-        self.seconds = time.perf_counter() - self._begin
         self.done = True
         self.spoiled = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -56,6 +57,12 @@ class TargetModel(ABC):
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
         """As long as the logits are wide."""
+
+    @cached_property
+    def masked(self) -> torch.Tensor:
+        """int64 ids that no law contains, on `device`."""
+        ids = self.vocabulary.masked_ids.tolist()
+        return torch.tensor(ids, dtype=torch.int64, device=self.device)
 
     @property
     @abstractmethod
