@@ -25,42 +25,34 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.link_proxy import LinkProxy, Shape
 from bench.models import DRAFT, TARGET, Pair, open_draft, prepare_pair
 from bench.program import run
 from bench.prompts import FOUR_PROMPTS
 from bench.sdk_cancel import cancel_seconds
+from bench.sdk_compared import ahead_gains, speedup
 from bench.sdk_decode import decode_times
 from bench.sdk_draft import TimedDraft
-from bench.sdk_padded import PAD_VARIABLE
+from bench.sdk_plan import PAD_VARIABLE, SAMPLING, Plan, over
 from bench.sdk_plot import check_place, draw
 from bench.sdk_round import rounds_of
 from bench.sdk_size import base_packages, import_seconds
-from bench.sdk_texts import Contest, Writer, contest, warm_up
 from bench.server import ServerProcess
 from bench.terminal import steps
-from edge_sdk.adapt import Controller
 from edge_sdk.cli.app import one_line
-from edge_sdk.client import EdgeClient
-from edge_sdk.sampling import Sampling
 
 GAMMA: Final = 4
-SAMPLING: Final = Sampling(temperature=0.7)
 SAME: Final = "smollm2-135m"  # a target of the draft's own kind
 _ROUND_TRIPS: Final = (0, 20, 50, 100)
 _QUICK_ROUND_TRIPS: Final = (0, 50)
-_LEAST_TOKENS, _MOST_TOKENS = 40, 128
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -74,30 +66,6 @@ class Part(StrEnum):
     CANCEL = "cancel"
     SPEEDUP = "speedup"
     AHEAD = "ahead"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is measured.
-
-    Attributes:
-        round_trips: ms.
-        prompts: of each comparison.
-        text_seconds: about how long the texts of one comparison may take.
-        round_tokens: of a text whose rounds are taken apart.
-        turns: of the decode loop.
-        pad: ms that a pass of the target is made longer by.
-        shared: device and server share all cores.
-    """
-
-    round_trips: Sequence[int]
-    prompts: Sequence[str]
-    text_seconds: float
-    round_tokens: int
-    turns: int
-    threads: int | None
-    pad: float
-    shared: bool
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -166,8 +134,9 @@ def sdk(
             wanted = [rtt for rtt in plan.round_trips if rtt] or [100]
             if quick and rtt is None:
                 wanted = [100]
-            figures["ahead_gain_same"] = asyncio.run(_ahead(server, model, console, plan, wanted))
-        figures["ahead_gain"] = figures["ahead_gain_same"] | figures["ahead_gain_default"]
+            gains = asyncio.run(ahead_gains(server, model, console, plan, wanted))
+        figures["ahead_gain_same"] = gains
+        figures["ahead_gain"] = gains | figures["ahead_gain_default"]
     note = f"SIMULATION: target padded by {pad_target:g} ms" if pad_target else ""
     if draw(figures, plot, note=note):
         figures["plot"] = str(plot)
@@ -209,18 +178,6 @@ def _drafting(pair: Pair, plan: Plan) -> Iterator[TimedDraft]:
         model.close()
 
 
-@contextlib.asynccontextmanager
-async def _over(server: ServerProcess, draft: TimedDraft, rtt: int) -> AsyncIterator[EdgeClient]:
-    """A client whose link has a round-trip time of so many ms; at 0 there is nothing between."""
-    async with contextlib.AsyncExitStack() as stack:
-        url = server.url
-        if rtt:
-            proxy = LinkProxy(urlsplit(url).port or 0, shape=Shape(delay=rtt / 2000))
-            url = (await stack.enter_async_context(proxy)).url
-        client = EdgeClient(url, draft=draft, api_key=server.api_key)
-        yield await stack.enter_async_context(client)
-
-
 async def _with_pair(
     server: ServerProcess, draft: TimedDraft, console: Console, plan: Plan, parts: set[Part]
 ) -> dict[str, Any]:
@@ -228,14 +185,14 @@ async def _with_pair(
     if Part.ROUNDS in parts:
         figures |= await _rounds(server, draft, console, plan)
     if Part.CANCEL in parts:
-        async with _over(server, draft, 0) as client:
+        async with over(server, draft, 0) as client:
             taken = await cancel_seconds(client, draft, plan.prompts[0])
         figures["cancel_ms"] = {place: round(1e3 * value, 1) for place, value in taken.items()}
         _print(console, "until a cancelled text is gone, ms", figures["cancel_ms"])
     if Part.SPEEDUP in parts:
-        figures |= await _speedup(server, draft, console, plan)
+        figures |= await speedup(server, draft, console, plan)
     if Part.AHEAD in parts:
-        figures["ahead_gain_default"] = await _ahead(server, draft, console, plan, [0])
+        figures["ahead_gain_default"] = await ahead_gains(server, draft, console, plan, [0])
     return figures
 
 
@@ -276,7 +233,7 @@ async def _rounds(
     ratios: dict[str, float] = {}
     overhead = common = 0.0
     for rtt in sorted({0, *plan.round_trips}):
-        async with _over(server, draft, rtt) as client:
+        async with over(server, draft, rtt) as client:
             taken = await rounds_of(
                 client,
                 draft,
@@ -306,82 +263,6 @@ async def _rounds(
         "model_ratio": ratios,
         "common_vocabulary": int(common),
     }
-
-
-async def _speedup(
-    server: ServerProcess, draft: TimedDraft, console: Console, plan: Plan
-) -> dict[str, Any]:
-    speedups: dict[str, float] = {}
-    table = _contest_table("adaptive hybrid against the server alone", "alone")
-    for rtt in plan.round_trips:
-        async with _over(server, draft, rtt) as client:
-            tokens = await _tokens_that_fit(client, plan)
-            own = Writer(client, sampling=SAMPLING, tokens=tokens)
-            alone = Writer(client, method="autoregressive", sampling=SAMPLING, tokens=tokens)
-            result = await _contest(f"speed-up, RTT {rtt}", own, alone, plan, whole=True)
-        speedups[str(rtt)] = round(result.gain, 3)
-        _contest_row(table, rtt, tokens, result)
-    console.print(table)
-    return {"speedup": speedups}
-
-
-async def _ahead(
-    server: ServerProcess,
-    draft: TimedDraft,
-    console: Console,
-    plan: Plan,
-    round_trips: Sequence[int],
-) -> dict[str, float]:
-    gains: dict[str, float] = {}
-    table = _contest_table("adaptive, ahead against one block at a time", "one at a time")
-    for rtt in round_trips:
-        async with _over(server, draft, rtt) as client:
-            tokens = await _tokens_that_fit(client, plan)
-            ahead, single = (
-                Writer(
-                    client,
-                    sampling=SAMPLING,
-                    tokens=tokens,
-                    controller=Controller(ahead=ahead, plain=False),
-                )
-                for ahead in (True, False)
-            )
-            result = await _contest(f"ahead, RTT {rtt}", ahead, single, plan, whole=False)
-        gains[str(rtt)] = round(result.gain, 3)
-        _contest_row(table, rtt, tokens, result)
-    console.print(table)
-    return gains
-
-
-async def _contest(name: str, own: Writer, other: Writer, plan: Plan, *, whole: bool) -> Contest:
-    with steps(name, 2 * len(plan.prompts) + 3) as advance:
-        return await contest(own, other, plan.prompts, whole=whole, advance=advance)
-
-
-async def _tokens_that_fit(client: EdgeClient, plan: Plan) -> int:
-    each = await warm_up(client, plan.prompts[0], SAMPLING)
-    fitting = plan.text_seconds / (2 * len(plan.prompts) + 3) / each
-    return int(min(max(fitting, _LEAST_TOKENS), _MOST_TOKENS))
-
-
-def _contest_table(title: str, other: str) -> Table:
-    return Table(
-        "RTT", "length", "tokens/s", other, "ratio", "by text", "accept", "drafted",
-        title=f"{title}\n(length of a text in tokens; share of its tokens that were drafted)",
-    )  # fmt: skip
-
-
-def _contest_row(table: Table, rtt: int, tokens: int, result: Contest) -> None:
-    table.add_row(
-        str(rtt),
-        str(tokens),
-        f"{result.speed:.2f}",
-        f"{result.other_speed:.2f}",
-        f"{result.gain:.3f}",
-        " ".join(f"{gain:.2f}" for gain in result.gains),
-        f"{result.acceptance:.2f}",
-        f"{result.drafted_share:.0%}",
-    )
 
 
 def _print(console: Console, title: str, figures: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 import typer
@@ -21,6 +21,7 @@ from fastapi import FastAPI
 
 from bench.guarded import end_with_parent
 from bench.program import run
+from bench.sdk_plan import PAD_VARIABLE
 from edge_sdk.chat import Message
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.vocab import Vocabulary
@@ -33,8 +34,6 @@ from server_app.process import Process
 from server_app.settings import Settings
 from server_app.target.loading import load_target
 from server_app.target.model import Chunk, TargetModel, TargetSequence
-
-PAD_VARIABLE: Final = "BENCH_PAD_TARGET_MS"
 
 log = logging.getLogger("server_app")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

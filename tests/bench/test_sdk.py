@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.sdk_padded import PAD_VARIABLE, PaddedTarget, pad_seconds
+from bench.sdk_padded import PaddedTarget, pad_seconds
+from bench.sdk_plan import PAD_VARIABLE
 from bench.sdk_round import Round, Taken
 from bench.sdk_size import base_packages
 from bench.sdk_texts import Contest
@@ -31,10 +32,12 @@ def figures(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def test_every_part_that_toys_have(program: Program, tmp_path: Path) -> None:
     plot = tmp_path / "sdk.png"
     arguments = ["--quick", "--rtt", "0", "--rtt", "5", "--plot", str(plot)]
-    parts = [word for part in ("rounds", "cancel", "speedup") for word in ("--only", part)]
+    parts = [word for part in ("rounds", "cancel", "speedup", "ahead") for word in ("--only", part)]
     line = figures(program("bench.sdk", *TOYS, *arguments, *parts))
     assert line["overhead_p50_ms"] > 0
     assert set(line["model_ratio"]) == set(line["speedup"]) == {"0", "5"}
+    assert set(line["ahead_gain_same"]) == {"5"}
+    assert set(line["ahead_gain"]) == {"0", "5"}
     assert set(line["cancel_ms"]) == {"drafting", "in_flight", "prefill"}
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "simulated_pad_ms" not in line
