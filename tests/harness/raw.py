@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -155,6 +155,7 @@ def frames(data: bytes) -> list[Generated]:
     return out
 
 
-def ranks(ids: list[int]) -> list[int]:
-    found: list[int] = ALIGNMENT.rank_of_target[ids].tolist()
+def ranks(ids: Sequence[int]) -> list[int]:
+    found: list[int] = ALIGNMENT.rank_of_target[list(ids)].tolist()
+    assert min(found, default=0) >= 0
     return found

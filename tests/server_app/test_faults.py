@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import pytest
 import torch
-from harness.raw import ALIGNMENT, block, error, in_process
+from harness.raw import ALIGNMENT, block, error, in_process, ranks, verdict
 from harness.serving import (
     PROMPT,
     TABLE,
@@ -30,8 +29,7 @@ from harness.serving import (
 
 from edge_sdk import Retry, Stream
 from edge_sdk.errors import CosdError, ServerUnavailable
-from edge_sdk.wire import Generate, Verdict, Verify, decode, encode
-from edge_sdk.wire.limits import MAX_REPLY_BODY
+from edge_sdk.wire import Generate, Verdict, Verify, encode
 from server_app.target.model import Chunk
 from server_app.target.toy import ToyTarget
 
@@ -39,17 +37,6 @@ PATIENT = Retry(attempts=12, first=0.02, longest=0.3)
 ONCE = Retry(attempts=1, first=0.01, longest=0.01)
 CLIENTS = 60
 OVERLOAD_SECONDS = float(os.environ.get("COSD_TEST_OVERLOAD_SECONDS", "4"))
-
-
-def verdict(reply: httpx.Response) -> Verdict:
-    assert reply.status_code == 200, reply.text
-    return decode(Verdict, reply.content, limit=MAX_REPLY_BODY)
-
-
-def ranks(ids: Sequence[int]) -> list[int]:
-    found = [int(ALIGNMENT.rank_of_target[token]) for token in ids]
-    assert min(found, default=0) >= 0
-    return found
 
 
 async def raw_request(server: Serving, method: str, path: str, body: bytes) -> asyncio.StreamWriter:

@@ -85,7 +85,7 @@ async def test_a_fixed_pace_repeats_a_text(server: Serving) -> None:
     assert texts[0] == texts[1]
 
 
-async def test_the_device_drafts_while_blocks_travel() -> None:
+async def test_the_device_drafts_while_blocks_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slow target most blocks leave before the verdict of the one before them."""
     with serving(lambda: toy_target(seconds_per_pass=0.03)) as server:
         async with connected(server, related_draft()) as client:
@@ -104,7 +104,7 @@ async def test_the_device_drafts_while_blocks_travel() -> None:
                     in_flight.pop()
 
             overlapping: list[int] = []
-            client.transport.verify = verify  # type: ignore[method-assign]
+            monkeypatch.setattr(client.transport, "verify", verify)
             await ids_of(stream)
     assert sum(overlapping) / len(overlapping) > 1.5
 

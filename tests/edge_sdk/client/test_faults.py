@@ -193,7 +193,9 @@ async def test_a_pair_that_the_server_forgot_is_registered_again(server: Serving
     assert text == greedy_ids(server.target, PROMPT, 3)
 
 
-async def test_lost_again_and_again_ends_in_an_error(server: Serving) -> None:
+async def test_lost_again_and_again_ends_in_an_error(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connected(server, related_draft()) as client:
         verify = client.transport.verify
 
@@ -201,6 +203,6 @@ async def test_lost_again_and_again_ends_in_an_error(server: Serving) -> None:
             await client.transport.close_session(session_id)
             return await verify(session_id, message)  # type: ignore[arg-type]
 
-        client.transport.verify = losing  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(client.transport, "verify", losing)
         with pytest.raises(SessionLost, match="times in a row"):
             await ids_of(client.generate(PROMPT))
