@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.closing import Closing
 from edge_sdk.draft.pruned_head import PrunedHead
 from edge_sdk.draft.text import DraftText
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from edge_sdk.vocab import Vocabulary
 
 
-class DraftModel(ABC):
+class DraftModel(Closing):
     """A causal language model with a cache, for one text at a time.
 
     The model holds a list of token ids. `append` adds to it without computing,

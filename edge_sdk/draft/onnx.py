@@ -186,12 +186,6 @@ class OnnxDraft(DraftModel):
         self._decoder.close()
         self._logits = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _try_out(self, graph: Path) -> None:
         """One pass, so that a folder that cannot run fails when it is opened."""
         try:
