@@ -66,7 +66,8 @@ def settings_from(given: dict[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"setting {name}: {first['msg']}", field=name) from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise InvalidRequest(f"setting {name}: {said}", field=name) from error
 
 
 def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
@@ -102,6 +103,11 @@ def source_of(target: str) -> str | Path:
     Raises:
         InvalidRequest: there is none.
     """
+    if not target.strip():
+        raise InvalidRequest(
+            "target is empty; give a Hugging Face folder or the name of a prepared model",
+            field="target",
+        )
     if target.partition(":")[0] == "toy":
         return target
     prepared = cosd_home() / "models" / target

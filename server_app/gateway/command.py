@@ -16,7 +16,7 @@ from edge_sdk.cli.options import DEFAULT_SERVER, DraftOption, ServerOption, draf
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.draft.onnx import OnnxDraft
-from edge_sdk.errors import ServerUnavailable, TransportError
+from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError
 from server_app.gateway.access import Access
 from server_app.gateway.application import create_app
 from server_app.gateway.drafted_text import AUTO
@@ -73,7 +73,7 @@ def gateway(
     if method != AUTO:
         method_named(method)
     folder = draft_folder(draft, method=method)
-    own_key = os.environ.get(_OWN_KEY) or None
+    own_key = _own_key()
     with bound(host, port) as listener:
         _warn(listener, own_key)
         models = [_opened(folder, threads) for _ in range(drafts)] if folder else []
@@ -158,6 +158,20 @@ async def _connected(pool: Pool) -> None:
 def _opened(folder: Path, threads: int | None) -> OnnxDraft:
     log.info("loading the draft %s", folder)
     return OnnxDraft.open(folder, threads=threads)
+
+
+def _own_key() -> str | None:
+    given = os.environ.get(_OWN_KEY)
+    if not given:
+        return None
+    key = given.strip()
+    if not (key and key.isascii() and key.isprintable()):
+        raise InvalidRequest(
+            f"{_OWN_KEY} is blank or has characters that a header cannot carry; use printable "
+            f"ASCII",
+            field="api_key",
+        )
+    return key
 
 
 def _warn(listener: socket.socket, key: str | None) -> None:

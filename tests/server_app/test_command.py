@@ -97,7 +97,9 @@ def test_a_taken_port_is_one_sentence() -> None:
     ("arguments", "say"),
     [
         (["no-such-folder"], "neither a folder nor prepared"),
+        ([""], "target is empty"),
         (["toy:x"], "toy:"),
+        (["toy:1", "--drafts", "a="], "setting drafts: 'a=' is not NAME=FOLDER"),
         (["toy:1", "--dtype", "float8"], "setting dtype"),
         (["toy:1", "--port", "70000"], "setting port"),
         (["toy:1", "--max-sessions", "0"], "setting max_sessions"),

@@ -130,6 +130,8 @@ def test_other_machines_are_warned_of(server: Serving) -> None:
 
 def test_one_line_says_what_is_wrong(server: Serving, tmp_path: Path) -> None:
     assert "--draft is missing" in refused("--port", "0")
+    for key in ("ü", " "):
+        assert "COSD_GATEWAY_KEY is blank" in refused(*ALONE, COSD_GATEWAY_KEY=key)
     assert "method 'magic' does not exist" in refused("--method", "magic")
     assert str(tmp_path) in refused("--port", "0", "--draft", str(tmp_path))
     assert "--host" in refused(*ALONE, "--host", "no.such.name.invalid")
