@@ -6,9 +6,10 @@ import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.home import cosd_home
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from server_app.target.model import TargetModel
 
 log = logging.getLogger("server_app")
+
+_Kind = TypeVar("_Kind", bound=BaseSettings)
 
 
 @takes_settings(Settings)
@@ -61,13 +64,20 @@ def settings_from(given: dict[str, Any]) -> Settings:
     Raises:
         InvalidRequest: one of them cannot be.
     """
+    return checked(Settings, given)
+
+
+def checked(kind: type[_Kind], given: dict[str, Any]) -> _Kind:
+    """As `settings_from`, of any kind of settings."""
     try:
-        return Settings(**given)
+        return kind(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         said = first["msg"].removeprefix("Value error, ")
-        raise InvalidRequest(f"setting {name}: {said}", field=name) from error
+        raise InvalidRequest(
+            f"setting {name}: {said}" if name else f"settings: {said}", field=name or None
+        ) from error
 
 
 def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:

@@ -6,12 +6,10 @@ import logging
 import os
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from edge_sdk.errors import InvalidRequest
 from server_app.cluster.ending import Ending
 from server_app.cluster.settings import STARTED_HERE, ClusterSettings
-from server_app.command import settings_from
+from server_app.command import checked, settings_from
 from server_app.listening import bound
 from server_app.observability import logs
 from server_app.options import takes_settings
@@ -37,7 +35,7 @@ def cluster(**given: Any) -> None:
     Example: `COSD_API_KEYS=secret cosd cluster gemma3-270m --replicas 2 --port 8077`
     """
     given = {name: value for name, value in given.items() if value is not None}
-    chosen = _cluster_settings({k: given.pop(k) for k in set(given) & _NAMES})
+    chosen = checked(ClusterSettings, {k: given.pop(k) for k in set(given) & _NAMES})
     settings = settings_from(given)
     logs.configure(settings.log_level, settings.log_format)
     read_shared_prompts(settings.shared_prompts)
@@ -66,17 +64,6 @@ def cluster(**given: Any) -> None:
 
 
 _NAMES: Final = frozenset(ClusterSettings.model_fields)
-
-
-def _cluster_settings(given: dict[str, Any]) -> ClusterSettings:
-    try:
-        return ClusterSettings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(
-            f"setting {name or 'of the cluster'}: {first['msg']}", field=name or None
-        ) from error
 
 
 def _environment(chosen: ClusterSettings) -> None:
