@@ -144,6 +144,7 @@ class Host:
                 message.
             UnknownVocabulary: the pair is not registered.
             SequenceConflict: the id is in use for something else.
+            SessionLost: it was closed already; requests may overtake each other.
             RateLimited: the key is over one of its limits.
             ServerUnavailable: going down, or every session is in use.
         """
@@ -240,8 +241,8 @@ class Host:
         return stream.tokens()
 
     async def close(self, owner: str, session_id: str) -> None:
-        """Forget a session; one that is not there is closed already."""
-        held = self._sessions.pop(owner, session_id)
+        """Forget a session, also one whose opening is still to come."""
+        held = self._sessions.close(owner, session_id)
         if held is not None:
             self._release(held)
 
@@ -265,6 +266,8 @@ class Host:
     def _opened_before(self, owner: str, session_id: str, digest: bytes) -> bytes | None:
         held = self._sessions.find(owner, session_id)
         if held is None:
+            if self._sessions.was_closed(owner, session_id):
+                raise SessionLost("the session was closed already; open one with another id")
             return None
         if held.open_digest != digest:
             raise SequenceConflict("the session id is in use; choose another")

@@ -8,12 +8,15 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from edge_sdk.errors import ServerUnavailable, SessionLost
 from server_app.engine.ledger import Ledger
 from server_app.engine.session import Session
 
 Key = tuple[str, str]  # owner and id of a session
+
+_CLOSED_IDS: Final = 4096  # remembered, so that what opens one late or twice does nothing
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class SessionStore:
         # Both in order of use.
         self._held: OrderedDict[Key, Held] = OrderedDict()
         self._owned: dict[str, OrderedDict[Key, Held]] = {}
+        self._closed: OrderedDict[Key, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -135,9 +139,19 @@ class SessionStore:
         self._owned.setdefault(held.session.owner, OrderedDict())[held.key] = held
         return gone
 
-    def pop(self, owner: str, session_id: str) -> Held | None:
-        held = self.find(owner, session_id)
+    def close(self, owner: str, session_id: str) -> Held | None:
+        """Take out what its owner has closed, and remember that for a while."""
+        key = (owner, session_id)
+        self._closed[key] = None
+        self._closed.move_to_end(key)
+        if len(self._closed) > _CLOSED_IDS:
+            self._closed.popitem(last=False)
+        held = self._held.get(key)
         return None if held is None else self._take(held)
+
+    def was_closed(self, owner: str, session_id: str) -> bool:
+        """Its owner closed that session lately, here or before it was opened."""
+        return (owner, session_id) in self._closed
 
     def expire(self) -> list[Held]:
         """Drop sessions past their time."""

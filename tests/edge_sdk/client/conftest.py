@@ -1,4 +1,4 @@
-"""One server for every test that leaves it as it was."""
+"""One server for all tests of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from harness.serving import Serving, serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
     with serving() as running:
         yield running

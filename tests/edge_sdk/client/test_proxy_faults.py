@@ -19,6 +19,7 @@ from harness.serving import (
     greedy_ids,
     other_draft,
     related_draft,
+    until,
 )
 
 from bench.link_proxy import Fault, LinkProxy, Shape, random_faults
@@ -94,6 +95,8 @@ async def test_every_text_is_whole_and_the_undisturbed_one(server: Serving, tran
                     retries += stream.stats.retries
             happened += proxy.faults
     assert shared == count
+    # Nothing that the network repeated was opened for good.
+    await until(lambda: server.sessions == 0)
     # A few texts may not meet every kind.
     assert sum(happened.values()) > count / 4, happened
     assert count < 100 or all(happened[fault] for fault in Fault), happened

@@ -64,8 +64,8 @@ def test_owners_are_counted_apart() -> None:
     assert store.idle_of("c", 0.0) is None
     store.discard(mine[2])
     store.discard(mine[0])
-    assert store.pop("b", "1") is other
-    assert store.pop("b", "1") is None
+    assert store.close("b", "1") is other
+    assert store.close("b", "1") is None
     assert (store.count("a"), store.count("b"), len(store)) == (1, 0, 1)
 
 
@@ -73,10 +73,21 @@ def test_another_session_of_the_same_name_is_not_discarded() -> None:
     store = SessionStore(limit=9, ttl=60.0)
     before, now = held("a", "1"), held("a", "1")
     store.add(before)
-    store.pop("a", "1")
+    store.close("a", "1")
     store.add(now)
     store.discard(before)
     assert store.find("a", "1") is now
+
+
+def test_what_was_closed_is_remembered_for_a_while() -> None:
+    store = SessionStore(limit=9, ttl=60.0)
+    store.close("a", "1")
+    assert store.was_closed("a", "1")
+    assert not store.was_closed("b", "1")
+    for number in range(5000):
+        store.close("b", str(number))
+    assert store.was_closed("b", "4999")
+    assert not store.was_closed("a", "1")
 
 
 def test_those_past_their_time_expire_unless_in_use() -> None:

@@ -56,13 +56,15 @@ async def test_keys_cannot_touch_each_others_sessions(raw: Raw) -> None:
     ):
         reply = await raw.send("POST", f"{path}/{action}", message, key=OTHER_KEY)
         assert error(reply) == (410, "session_lost")
-    assert (await raw.send("DELETE", path, key=OTHER_KEY)).status_code == 204
     # The same id under another key is another session.
     own = opening(method="autoregressive", pair_id=None, max_tokens=2)
     assert (await raw.send("PUT", path, own, key=OTHER_KEY)).status_code == 200
     theirs = frames((await raw.send("POST", f"{path}/generate", Generate(0))).content)
     ours = frames((await raw.send("POST", f"{path}/generate", Generate(0), key=OTHER_KEY)).content)
     assert (len(theirs), len(ours)) == (64, 2)
+    assert (await raw.send("DELETE", path, key=OTHER_KEY)).status_code == 204
+    assert raw.host.sessions == 1
+    assert (await raw.send("PUT", path, own, key=OTHER_KEY)).status_code == 410
 
 
 @pytest.mark.parametrize("session", ["1" * 31, "1" * 33, "A" * 32, "g" * 32, "%2e" * 8])

@@ -99,6 +99,37 @@ async def test_opening_twice(raw: Raw) -> None:
     assert sorted(reply.status_code for reply in replies) == [200, 409]
 
 
+@pytest.mark.parametrize("opened", [True, False])
+async def test_an_opening_that_its_closing_overtook_leaves_nothing(raw: Raw, opened: bool) -> None:
+    path = f"/v1/sessions/{secrets.token_hex(16)}"
+    if opened:
+        assert (await raw.send("PUT", path, opening())).status_code == 200
+    assert (await raw.send("DELETE", path)).status_code == 204
+    reply = await raw.send("PUT", path, opening())
+    assert error(reply) == (410, "session_lost")
+    assert "closed already" in reply.json()["error"]["message"]
+    assert raw.host.sessions == 0
+
+
+async def test_closing_while_the_prompt_is_read(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    session = raw.host._opening.session
+
+    async def slow(*args: Any) -> Any:
+        reading.set()
+        await go_on.wait()
+        return await session(*args)
+
+    monkeypatch.setattr(raw.host._opening, "session", slow)
+    path = f"/v1/sessions/{secrets.token_hex(16)}"
+    opened = asyncio.create_task(raw.send("PUT", path, opening()))
+    await reading.wait()
+    assert (await raw.send("DELETE", path)).status_code == 204
+    go_on.set()
+    assert error(await opened) == (410, "session_lost")
+    assert raw.host.sessions == 0
+
+
 @pytest.mark.parametrize(
     ("message", "say"),
     [
