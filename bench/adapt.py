@@ -29,7 +29,7 @@ from bench.program import run
 from bench.simulation import Fixed, Run, Simulation, Text, World
 from bench.terminal import steps
 from edge_sdk.adapt import Controller, Plan
-from edge_sdk.control import Control
+from edge_sdk.text.control import Control
 
 TOKENS: Final = 2000
 GAMMAS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)

@@ -23,7 +23,7 @@ from bench.program import run
 from edge_sdk.client import EdgeClient
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import CosdError
-from edge_sdk.round import Round
+from edge_sdk.text.round import Round
 from server_app.target.toy import ToyTarget
 
 _TRANSPORTS: Final[tuple[Literal["http", "websocket"], ...]] = ("http", "websocket")

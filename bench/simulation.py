@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge_sdk.adapt.plan import Plan
-from edge_sdk.control import Control
+from edge_sdk.text.control import Control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """One plan for the whole text; plain decoding too, which `edge_sdk.control.Fixed` cannot be."""
+    """One plan for the whole text; plain decoding too, which that of `edge_sdk.text.control`
+    cannot be."""
 
     setting: Plan
 

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from edge_sdk.stream import Stream
-from edge_sdk.tokens import Origin
-from edge_sdk.transcript import Piece
+from edge_sdk.text.tokens import Origin
+from edge_sdk.text.transcript import Piece
 from edge_sdk.vocab.utf8 import Utf8Decoder
 
 _STYLES: Final = {Origin.ACCEPTED: "green", Origin.SETTLED: "bold yellow", Origin.SERVER: ""}

@@ -57,14 +57,14 @@ if TYPE_CHECKING:
         VocabularyMismatch,
     )
     from edge_sdk.result import Result
-    from edge_sdk.round import Round
     from edge_sdk.sampling import Sampling
     from edge_sdk.stats import Stats
     from edge_sdk.stream import Stream
     from edge_sdk.sync_client import ConversationSync, EdgeClientSync, StreamSync
+    from edge_sdk.text.round import Round
+    from edge_sdk.text.tokens import Origin, Token
+    from edge_sdk.text.transcript import Piece
     from edge_sdk.text_request import TextOptions
-    from edge_sdk.tokens import Origin, Token
-    from edge_sdk.transcript import Piece
     from edge_sdk.waiting import Retry, Timeouts
 
 __all__ = [
@@ -166,16 +166,16 @@ _MODULES = {
     "NoChatTemplate": "errors",
     "NotFound": "errors",
     "OnnxDraft": "draft.onnx",
-    "Origin": "tokens",
+    "Origin": "text.tokens",
     "OutOfSpace": "errors",
-    "Piece": "transcript",
+    "Piece": "text.transcript",
     "PreparationError": "errors",
     "PromptTooLong": "errors",
     "ProtocolError": "errors",
     "RateLimited": "errors",
     "Result": "result",
     "Retry": "waiting",
-    "Round": "round",
+    "Round": "text.round",
     "Sampling": "sampling",
     "SequenceConflict": "errors",
     "SequenceGap": "errors",
@@ -190,7 +190,7 @@ _MODULES = {
     "TextOptions": "text_request",
     "TimedOut": "errors",
     "Timeouts": "waiting",
-    "Token": "tokens",
+    "Token": "text.tokens",
     "TokenizerUnsupported": "errors",
     "TransportError": "errors",
     "Unauthorized": "errors",

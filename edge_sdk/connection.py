@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.adapt import Controller
-from edge_sdk.address import ApiKey
 from edge_sdk.arguments import kind, shown
 from edge_sdk.closing import AsyncClosing
 from edge_sdk.decoding.noise import token_keys
@@ -29,6 +28,7 @@ from edge_sdk.home import cosd_home
 from edge_sdk.offline import OfflinePolicy, OnLink, Outage
 from edge_sdk.peer import Card, fetch_vocabulary, register
 from edge_sdk.transport import HttpTransport, Transport, TransportName, transport_named
+from edge_sdk.transport.address import ApiKey
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.waiting import Retry, Timeouts
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Token
+from edge_sdk.text.tokens import Token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from edge_sdk.connection import Connection
-from edge_sdk.control import Control, Fixed
 from edge_sdk.decoding.method import Method
 from edge_sdk.errors import UnknownVocabulary
 from edge_sdk.peer import register
-from edge_sdk.round import OnRound
 from edge_sdk.stats import Stats
+from edge_sdk.text.control import Control, Fixed
+from edge_sdk.text.round import OnRound
 from edge_sdk.transport import Exchange
 from edge_sdk.wire import (
     PROTOCOL_VERSION,

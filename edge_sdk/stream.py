@@ -16,15 +16,15 @@ from edge_sdk.adapt import Controller
 from edge_sdk.closing import AsyncClosing
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.registry import method_named
-from edge_sdk.drafted import DraftedText
 from edge_sdk.errors import InvalidRequest, UnknownMethod
 from edge_sdk.kept_session import KeptSession, SessionLine
 from edge_sdk.result import Result
-from edge_sdk.server_alone import server_alone
 from edge_sdk.session import AUTO, Request, Session
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Token
-from edge_sdk.transcript import Piece, Transcript
+from edge_sdk.text.drafted import DraftedText
+from edge_sdk.text.server_alone import server_alone
+from edge_sdk.text.tokens import Token
+from edge_sdk.text.transcript import Piece, Transcript
 from edge_sdk.wire import Finish
 
 _END_SECONDS: Final = 2.0  # how long closing waits for a text that ends in another task

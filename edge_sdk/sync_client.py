@@ -16,8 +16,8 @@ from edge_sdk.loop_thread import LoopThread
 from edge_sdk.result import Result
 from edge_sdk.stats import Stats
 from edge_sdk.stream import Stream
-from edge_sdk.tokens import Token
-from edge_sdk.transcript import Piece
+from edge_sdk.text.tokens import Token
+from edge_sdk.text.transcript import Piece
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,13 +12,13 @@ from edge_sdk.adapt import Controller
 from edge_sdk.arguments import integer, kind, require_text, shown
 from edge_sdk.chat import Message
 from edge_sdk.connection import Connection
-from edge_sdk.control import Control, Fixed
 from edge_sdk.decoding.method import Method
 from edge_sdk.decoding.registry import method_named
 from edge_sdk.errors import EmptyPrompt, InvalidRequest
-from edge_sdk.round import OnRound
 from edge_sdk.sampling import Sampling
 from edge_sdk.session import AUTO, Request
+from edge_sdk.text.control import Control, Fixed
+from edge_sdk.text.round import OnRound
 from edge_sdk.vocab.stop import StopStrings, stop_list
 from edge_sdk.wire import Generation, Prompt
 from edge_sdk.wire.limits import MAX_DRAFT, MAX_WINDOW

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from edge_sdk.closing import Closing
 from edge_sdk.errors import CosdError, InvalidRequest
-from edge_sdk.round import Round
+from edge_sdk.text.round import Round
 
 _PROCESS: Final = 1
 _TEXT, _DRAFT, _SERVER, _FLIGHT = 1, 2, 3, 10  # numbers of tracks; a lane is _FLIGHT + its slot

@@ -11,8 +11,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from edge_sdk.address import KeySource
 from edge_sdk.errors import CosdError, NotFound, ProtocolError, TimedOut
+from edge_sdk.transport.address import KeySource
 from edge_sdk.transport.refusal import refusal
 from edge_sdk.transport.unreachable import proxy_of, unreachable
 from edge_sdk.wire.frames import REPLY_HEAD, SUBPROTOCOL

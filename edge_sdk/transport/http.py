@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import httpx
 
-from edge_sdk.address import ApiKey, KeySource, checked_url, tls_context
 from edge_sdk.arguments import kind as kind_of
 from edge_sdk.arguments import shown
 from edge_sdk.errors import CosdError, InvalidRequest, ProtocolError, TimedOut
-from edge_sdk.framing import request_bytes, response_bytes
 from edge_sdk.link import Link, LinkMeter
+from edge_sdk.transport.address import ApiKey, KeySource, checked_url, tls_context
 from edge_sdk.transport.base import MAX_SMALL_REPLY, Transport, decoded
 from edge_sdk.transport.exchange import Exchange
+from edge_sdk.transport.framing import request_bytes, response_bytes
 from edge_sdk.transport.refusal import refusal
 from edge_sdk.transport.tries import Tries, Wait
 from edge_sdk.transport.unreachable import proxy_of, unreachable

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge_sdk.errors import CosdError, RateLimited, ServerFault, ServerUnavailable, SessionLost
-from edge_sdk.tokens import Origin, Token
-from edge_sdk.transcript import Transcript
+from edge_sdk.text.tokens import Origin, Token
+from edge_sdk.text.transcript import Transcript
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
     Finish,

@@ -14,7 +14,7 @@ from harness.serving import Serving, until
 from cosd_app.controller import Controller
 from cosd_app.state import Link, Phase, State
 from edge_sdk import EdgeClient, Sampling
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 KEY = "key-of-the-phone"
 

@@ -19,7 +19,7 @@ from cosd_app.words import problem_of
 from edge_sdk import errors
 from edge_sdk.errors import CosdError, InvalidRequest, PreparationError, RateLimited
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Origin, Token
+from edge_sdk.text.tokens import Origin, Token
 
 
 def test_spans_have_the_characters_of_the_text() -> None:

@@ -14,7 +14,7 @@ from harness.serving import PROMPT, Faults, Serving, connected, related_draft, s
 
 from edge_sdk.adapt import Plan
 from edge_sdk.errors import CosdError, InvalidRequest
-from edge_sdk.round import Round
+from edge_sdk.text.round import Round
 from edge_sdk.trace import Trace
 
 

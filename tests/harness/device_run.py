@@ -10,14 +10,14 @@ from harness.case import Case
 from harness.fork import Fork, ForkCoins
 from harness.inline_engine import InlineEngine
 
-from edge_sdk.blocks import Block
 from edge_sdk.decoding.coins import Side
 from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import SessionLost
-from edge_sdk.rounds import Rounds
+from edge_sdk.text.blocks import Block
+from edge_sdk.text.rounds import Rounds
 from edge_sdk.vocab import Alignment
 from edge_sdk.wire import (
     PROTOCOL_VERSION,

@@ -24,8 +24,8 @@ from edge_sdk.decoding.noise import token_keys
 from edge_sdk.draft.follower import Follower
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.draft.toy_text import toy_vocabulary
-from edge_sdk.rounds import Rounds
 from edge_sdk.sampling import Sampling
+from edge_sdk.text.rounds import Rounds
 from edge_sdk.vocab import Alignment, TokenRole
 from edge_sdk.wire import (
     PROTOCOL_VERSION,
@@ -94,7 +94,7 @@ async def texts(
             case.method.name, case.sampling, case.tokens, seed, case.method.options()
         )
         message = Open(PROTOCOL_VERSION, pair.pair_id, Prompt(ids=(1,)), generation)
-        await host.open("me", "1", message, encode(message))
+        await host.open("me", str(seed), message, encode(message))
         context = DeviceContext(
             target_ids=pair.target_ids,
             target_size=len(case.target_vocabulary),
@@ -116,14 +116,14 @@ async def texts(
             block = rounds.next_block(2)
             assert block is not None
             body = encode(block.verify)
-            reply, _ = await host.verify("me", "1", decode(Verify, body, limit=9999), body)
+            reply, _ = await host.verify("me", str(seed), decode(Verify, body, limit=9999), body)
             outcome = rounds.receive(decode(Verdict, reply, limit=99999))
             while outcome.asking:
                 ask = rounds.ask()
-                reply = await host.ask("me", "1", ask, encode(ask))
+                reply = await host.ask("me", str(seed), ask, encode(ask))
                 outcome = rounds.answer(decode(Answer, reply, limit=99999))
             finish = outcome.finish
-        await host.close("me", "1")
+        await host.close("me", str(seed))
         found[tuple(rounds.generated)] += 1
     return found
 

@@ -23,7 +23,7 @@ from cosd_app.marks import MARKS
 from cosd_app.state import Problem, Span, State
 from cosd_app.storage import Storage, data_folder
 from edge_sdk.decoding.registry import METHODS
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 _KEY: Final = "COSD_API_KEY"
 _STYLE: Final = {

@@ -18,7 +18,6 @@ from cosd_app.storage import Storage
 from cosd_app.words import problem_of
 from cosd_app.writing import Writer
 from edge_sdk import EdgeClient, Retry, Timeouts
-from edge_sdk.address import checked_key
 from edge_sdk.decoding.registry import METHODS
 from edge_sdk.errors import (
     ConnectionFailed,
@@ -30,6 +29,7 @@ from edge_sdk.errors import (
     TimedOut,
     Unauthorized,
 )
+from edge_sdk.transport.address import checked_key
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from cosd_app.drafts import RemoteDraft, RemoteFile, read_list
 from cosd_app.partial_file import PartialFile
 from cosd_app.state import Progress
 from cosd_app.storage import Storage
-from edge_sdk.address import KeySource, checked_url
 from edge_sdk.draft.manifest import Manifest
 from edge_sdk.errors import (
     ConnectionFailed,
@@ -28,6 +27,7 @@ from edge_sdk.errors import (
     ServerUnavailable,
     TimedOut,
 )
+from edge_sdk.transport.address import KeySource, checked_url
 from edge_sdk.transport.refusal import refusal
 from edge_sdk.waiting import Retry
 

@@ -8,8 +8,8 @@ import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from edge_sdk.address import checked_key
 from edge_sdk.errors import PreparationError
+from edge_sdk.transport.address import checked_key
 
 
 class KeyStore(ABC):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cosd_app.state import Span
-from edge_sdk.tokens import Origin, Token
+from edge_sdk.text.tokens import Origin, Token
 from edge_sdk.vocab.utf8 import Utf8Decoder
 
 

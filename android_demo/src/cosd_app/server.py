@@ -14,10 +14,10 @@ from cosd_app.keys import KeyStore
 from cosd_app.state import Choices
 from cosd_app.storage import Storage
 from edge_sdk import EdgeClient, Retry, Timeouts
-from edge_sdk.address import checked_url
 from edge_sdk.decoding.registry import METHODS
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.offline import OnLink
+from edge_sdk.transport.address import checked_url
 
 
 class Server:

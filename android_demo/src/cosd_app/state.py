@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 
 class Phase(StrEnum):

@@ -17,7 +17,7 @@ from edge_sdk.decoding.registry import METHODS
 from edge_sdk.draft.manifest import MANIFEST_NAME, Manifest, file_sha256
 from edge_sdk.errors import CosdError, PreparationError
 from edge_sdk.home import cosd_home
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from cosd_app.storage import Storage
 from edge_sdk import Conversation, EdgeClient, Message, Sampling
 from edge_sdk.errors import CosdError, EmptyPrompt, InvalidRequest
 from edge_sdk.stream import Stream
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 _KEEP_SECONDS: Final = 2.0
 

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 from flet_secure_storage import SecureStorage
 
 from cosd_app.keys import KeyStore
-from edge_sdk.address import checked_key
 from edge_sdk.errors import PreparationError
+from edge_sdk.transport.address import checked_key
 
 _NAME: Final = "cosd.api_key"
 

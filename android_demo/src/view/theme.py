@@ -6,7 +6,7 @@ from typing import Final
 
 import flet as ft
 
-from edge_sdk.tokens import Origin
+from edge_sdk.text.tokens import Origin
 
 SEED: Final = "#00695C"
 GAP: Final = 12

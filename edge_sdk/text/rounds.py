@@ -13,18 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_sdk.blocks import Block, Outcome, Rejected
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
-from edge_sdk.drafting import Drafting
 from edge_sdk.errors import ProtocolError
-from edge_sdk.tokens import Origin, Token
-from edge_sdk.verdicts import check_verdict
+from edge_sdk.text.blocks import Block, Outcome, Rejected
+from edge_sdk.text.drafting import Drafting
+from edge_sdk.text.tokens import Origin, Token
+from edge_sdk.text.verdicts import check_verdict
+from edge_sdk.text.written import Written
 from edge_sdk.vocab import Alignment, Vocabulary
 from edge_sdk.wire import Answer, Ask, Finish, Verdict, Verify
 from edge_sdk.wire.limits import MAX_BLOCKS, MAX_DRAFT
 from edge_sdk.wire.packing import pack_draft
-from edge_sdk.written import Written
 
 
 class Rounds:

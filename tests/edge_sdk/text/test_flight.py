@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from edge_sdk.blocks import Block
 from edge_sdk.decoding.method import Drafted
 from edge_sdk.errors import SessionLost
-from edge_sdk.flight import Flight
-from edge_sdk.rounds import Rounds
 from edge_sdk.session import Session
+from edge_sdk.text.blocks import Block
+from edge_sdk.text.flight import Flight
+from edge_sdk.text.rounds import Rounds
 from edge_sdk.transport import Exchange
 from edge_sdk.wire import Verdict, Verify
 

@@ -11,19 +11,19 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from edge_sdk.adapt import Plan
-from edge_sdk.blocks import Block, Outcome
 from edge_sdk.connection import Connection
 from edge_sdk.decoding.coins import PrfCoins, Side
 from edge_sdk.decoding.method import DeviceContext
 from edge_sdk.errors import InvalidRequest, SessionLost
-from edge_sdk.flight import Flight
-from edge_sdk.learning import confidences, learn
-from edge_sdk.meter import Meter
-from edge_sdk.rounds import Rounds
-from edge_sdk.server_alone import stretch_alone
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Token
+from edge_sdk.text.blocks import Block, Outcome
+from edge_sdk.text.flight import Flight
+from edge_sdk.text.learning import confidences, learn
+from edge_sdk.text.meter import Meter
+from edge_sdk.text.rounds import Rounds
+from edge_sdk.text.server_alone import stretch_alone
+from edge_sdk.text.tokens import Token
 from edge_sdk.wire import Finish
 
 _CANCEL_SECONDS: Final = 0.01  # between two tries to stop a pass of the draft

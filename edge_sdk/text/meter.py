@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edge_sdk.adapt import Plan
-from edge_sdk.blocks import Block, Outcome
-from edge_sdk.flight import Answered
-from edge_sdk.round import OnRound, Round, server_begin
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Origin
+from edge_sdk.text.blocks import Block, Outcome
+from edge_sdk.text.flight import Answered
+from edge_sdk.text.round import OnRound, Round, server_begin
+from edge_sdk.text.tokens import Origin
 from edge_sdk.transport import Exchange
 
 T = TypeVar("T")

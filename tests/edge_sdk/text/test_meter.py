@@ -9,15 +9,16 @@ from types import SimpleNamespace
 import pytest
 from harness.serving import PROMPT, Faults, Serving, connected, related_draft, serving
 
-from edge_sdk import Stats, meter
+from edge_sdk import Stats
 from edge_sdk.adapt import Plan
-from edge_sdk.blocks import Block, Outcome
 from edge_sdk.decoding.candidates import Candidates
 from edge_sdk.errors import SessionLost
-from edge_sdk.flight import Answered
-from edge_sdk.meter import Meter
-from edge_sdk.round import Round
 from edge_sdk.session import Session
+from edge_sdk.text import meter
+from edge_sdk.text.blocks import Block, Outcome
+from edge_sdk.text.flight import Answered
+from edge_sdk.text.meter import Meter
+from edge_sdk.text.round import Round
 from edge_sdk.transport import Exchange
 from edge_sdk.wire import Answer, Ask, Verdict, Verify
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_sdk.tokens import Origin, Token
-from edge_sdk.transcript import Piece, Transcript
+from edge_sdk.text.tokens import Origin, Token
+from edge_sdk.text.transcript import Piece, Transcript
 
 
 def tokens(*pieces: bytes) -> list[Token]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_sdk.blocks import Outcome
-from edge_sdk.control import Control
 from edge_sdk.decoding.laws import GRID
 from edge_sdk.decoding.method import Drafted
-from edge_sdk.flight import Answered
+from edge_sdk.text.blocks import Outcome
+from edge_sdk.text.control import Control
+from edge_sdk.text.flight import Answered
 
 
 def confidences(drafted: Sequence[Drafted]) -> list[float]:

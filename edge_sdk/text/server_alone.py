@@ -19,10 +19,10 @@ from edge_sdk.errors import (
     TimedOut,
     error_for_code,
 )
-from edge_sdk.meter import Meter
 from edge_sdk.session import MAX_REOPENS, Request, Session
 from edge_sdk.stats import Stats
-from edge_sdk.tokens import Origin, Token
+from edge_sdk.text.meter import Meter
+from edge_sdk.text.tokens import Origin, Token
 from edge_sdk.waiting import MAX_RETRY_AFTER
 from edge_sdk.wire import Finish, Generated
 

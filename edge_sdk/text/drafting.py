@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from edge_sdk.blocks import Block
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.draft.follower import Follower
+from edge_sdk.text.blocks import Block
 from edge_sdk.vocab import Alignment, Vocabulary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_sdk.tokens import Origin, Token
+from edge_sdk.text.tokens import Origin, Token
 from edge_sdk.vocab import Vocabulary
 from edge_sdk.wire import Finish
 

@@ -9,10 +9,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from edge_sdk.blocks import Block
 from edge_sdk.errors import SessionLost
-from edge_sdk.rounds import Rounds
 from edge_sdk.session import MAX_REOPENS, Session
+from edge_sdk.text.blocks import Block
+from edge_sdk.text.rounds import Rounds
 from edge_sdk.transport import Exchange
 from edge_sdk.wire import Verdict
 

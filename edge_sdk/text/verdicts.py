@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge_sdk.blocks import Block
 from edge_sdk.errors import ProtocolError
+from edge_sdk.text.blocks import Block
 from edge_sdk.wire import Finish, Verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edge_sdk.decoding.method import Drafted
-from edge_sdk.tokens import Token
+from edge_sdk.text.tokens import Token
 from edge_sdk.wire import Finish, Verdict, Verify
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge_sdk.tokens import Token
+from edge_sdk.text.tokens import Token
 from edge_sdk.vocab.stop import StopStrings
 from edge_sdk.vocab.utf8 import Utf8Decoder
 
