@@ -11,8 +11,9 @@ string keys:
     model_ratio        tokens a second against E[N] / (gamma t_d + t_v + RTT + overhead)
     decode_ratio_bare  a draft step against a bare onnxruntime loop, 64 tokens of context
     decode_ratio_1024  a draft step after 1,024 tokens against one after 64
-    ahead_gain         drafting ahead against one block at a time, both adaptive: at 0 the
-                       default pair, above it SmolLM2 drafting for SmolLM2
+    ahead_gain         drafting ahead against one block at a time, both adaptive, over the same
+                       texts of `coupled`: at 0 the default pair, above it SmolLM2 drafting for
+                       SmolLM2
     speedup            adaptive `hybrid` against `autoregressive`, default pair
     cancel_ms          until a cancelled text is gone, by what it was doing
     import_ms, base_mb time of the import; size of a plain install without onnxruntime and numpy

@@ -10,13 +10,14 @@ from rich.table import Table
 
 from bench.sdk_draft import TimedDraft
 from bench.sdk_plan import SAMPLING, Plan, over
-from bench.sdk_texts import Contest, Writer, contest, warm_up
+from bench.sdk_texts import Contest, Writer, contest, same_texts, warm_up
 from bench.server import ServerProcess
 from bench.terminal import steps
 from edge_sdk.adapt import Controller
 from edge_sdk.client import EdgeClient
 
 _LEAST_TOKENS, _MOST_TOKENS = 40, 128
+_SAME_TEXT = "coupled"  # a text of it is the same however it is drafted
 
 
 async def speedup(
@@ -30,9 +31,10 @@ async def speedup(
             tokens = await _tokens_that_fit(client, plan)
             own = Writer(client, sampling=SAMPLING, tokens=tokens)
             alone = Writer(client, method="autoregressive", sampling=SAMPLING, tokens=tokens)
-            result = await _contest(f"speed-up, RTT {rtt}", own, alone, plan, whole=True)
+            with steps(f"speed-up, RTT {rtt}", 2 * len(plan.prompts) + 3) as advance:
+                result = await contest(own, alone, plan.prompts, whole=True, advance=advance)
         speedups[str(rtt)] = round(result.gain, 3)
-        _contest_row(table, rtt, tokens, result)
+        _contest_row(table, rtt, tokens, result, result.gain)
     console.print(table)
     return {"speedup": speedups}
 
@@ -44,7 +46,8 @@ async def ahead_gains(
     plan: Plan,
     round_trips: Sequence[int],
 ) -> dict[str, float]:
-    """Drafting ahead against one block at a time, both adaptive: ratios by round-trip time (ms)."""
+    """Drafting ahead against one block at a time, both adaptive and over the same texts: ratios by
+    round-trip time (ms)."""
     gains: dict[str, float] = {}
     table = _contest_table("adaptive, ahead against one block at a time", "one at a time")
     for rtt in round_trips:
@@ -53,22 +56,19 @@ async def ahead_gains(
             ahead, single = (
                 Writer(
                     client,
+                    method=_SAME_TEXT,
                     sampling=SAMPLING,
                     tokens=tokens,
                     controller=Controller(ahead=ahead, plain=False),
                 )
                 for ahead in (True, False)
             )
-            result = await _contest(f"ahead, RTT {rtt}", ahead, single, plan, whole=False)
-        gains[str(rtt)] = round(result.gain, 3)
-        _contest_row(table, rtt, tokens, result)
+            with steps(f"ahead, RTT {rtt}", 2 * len(plan.prompts) + 2) as advance:
+                result = await same_texts(ahead, single, plan.prompts, advance=advance)
+        gains[str(rtt)] = round(result.pooled_gain, 3)
+        _contest_row(table, rtt, tokens, result, result.pooled_gain)
     console.print(table)
     return gains
-
-
-async def _contest(name: str, own: Writer, other: Writer, plan: Plan, *, whole: bool) -> Contest:
-    with steps(name, 2 * len(plan.prompts) + 3) as advance:
-        return await contest(own, other, plan.prompts, whole=whole, advance=advance)
 
 
 async def _tokens_that_fit(client: EdgeClient, plan: Plan) -> int:
@@ -84,13 +84,13 @@ def _contest_table(title: str, other: str) -> Table:
     )  # fmt: skip
 
 
-def _contest_row(table: Table, rtt: int, tokens: int, result: Contest) -> None:
+def _contest_row(table: Table, rtt: int, tokens: int, result: Contest, gain: float) -> None:
     table.add_row(
         str(rtt),
         str(tokens),
         f"{result.speed:.2f}",
         f"{result.other_speed:.2f}",
-        f"{result.gain:.3f}",
+        f"{gain:.3f}",
         " ".join(f"{gain:.2f}" for gain in result.gains),
         f"{result.acceptance:.2f}",
         f"{result.drafted_share:.0%}",

@@ -1,10 +1,10 @@
-"""Whole texts two ways over the same link, in turns, so that what else the machine does cancels."""
+"""Texts two ways over the same link, in turns, so that what else the machine does cancels."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from edge_sdk.adapt import Controller
@@ -13,36 +13,42 @@ from edge_sdk.sampling import Sampling
 from edge_sdk.stats import Stats
 from edge_sdk.stream import Stream
 
-METHOD: Final = "hybrid"
 _WARM_UP_TOKENS: Final = 8
 
 
 @dataclass(slots=True)
 class Contest:
-    """Texts of a candidate, and of what it is held against before and after each.
+    """Texts of a candidate, and those that each is held against.
 
     Attributes:
         own: stats by text.
-        others: those of the two texts beside it.
+        others: those of the texts beside it.
         whole: a text's time begins with its request; otherwise with its first round.
     """
 
     own: list[Stats] = field(default_factory=list)
-    others: list[tuple[Stats, Stats]] = field(default_factory=list)
+    others: list[Sequence[Stats]] = field(default_factory=list)
     whole: bool = True
 
     @property
     def gains(self) -> list[float]:
-        """Speed of each text over that of the two beside it."""
+        """Speed of each text over that of those beside it."""
         return [
-            (self._each(before) + self._each(after)) / (2 * self._each(own))
-            for own, (before, after) in zip(self.own, self.others, strict=True)
+            fmean(map(self._each, others)) / self._each(own)
+            for own, others in zip(self.own, self.others, strict=True)
         ]
 
     @property
     def gain(self) -> float:
         """Their median."""
         return median(self.gains)
+
+    @property
+    def pooled_gain(self) -> float:
+        """Seconds of all texts beside over those of the candidate's, where both are the same
+        texts: a longer one counts for more."""
+        own = sum(map(self._seconds, self.own))
+        return sum(fmean(map(self._seconds, others)) for others in self.others) / own
 
     @property
     def speed(self) -> float:
@@ -64,9 +70,12 @@ class Contest:
         return sum(own.accepted for own in self.own) / examined if examined else 0.0
 
     def _each(self, stats: Stats) -> float:
-        """Seconds a token; the opening of session and draft counts in a whole text."""
-        seconds = stats.seconds + (stats.open_seconds if self.whole else 0.0)
-        return seconds / max(stats.tokens, 1)
+        """Seconds a token."""
+        return self._seconds(stats) / max(stats.tokens, 1)
+
+    def _seconds(self, stats: Stats) -> float:
+        """The opening of session and draft counts in a whole text."""
+        return stats.seconds + (stats.open_seconds if self.whole else 0.0)
 
 
 async def contest(
@@ -102,6 +111,38 @@ async def contest(
     return result
 
 
+async def same_texts(
+    own: Callable[[str, int], Awaitable[Stats]],
+    other: Callable[[str, int], Awaitable[Stats]],
+    prompts: Sequence[str],
+    *,
+    advance: Callable[[], None] = lambda: None,
+) -> Contest:
+    """The same texts both ways, the one and then the other first, after one of each that is not
+    counted. For writers whose texts are a function of prompt and seed, as those of `coupled`:
+    nothing but the speed differs then, and a text that ends early takes no part in it.
+
+    Args: see `contest`.
+
+    Raises:
+        ValueError: the texts are not the same.
+    """
+    result = Contest(whole=False)
+    for first in (other, own):
+        await first(prompts[-1], len(prompts) + 1)
+        advance()
+    for number, prompt in enumerate(prompts):
+        stats: dict[bool, Stats] = {}
+        for ours in (bool(number % 2), not number % 2):
+            stats[ours] = await (own if ours else other)(prompt, number)
+            advance()
+        if stats[True].tokens != stats[False].tokens:
+            raise ValueError(f"text {number} came out in different lengths")
+        result.own.append(stats[True])
+        result.others.append((stats[False],))
+    return result
+
+
 class Writer:
     """Writes texts that adapt to link, text and pair.
 
@@ -115,7 +156,7 @@ class Writer:
         self,
         client: EdgeClient,
         *,
-        method: str = METHOD,
+        method: str = "hybrid",
         sampling: Sampling,
         tokens: int,
         controller: Controller | None = None,
