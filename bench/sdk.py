@@ -12,8 +12,9 @@ string keys:
     decode_ratio_bare  a draft step against a bare onnxruntime loop, 64 tokens of context
     decode_ratio_1024  a draft step after 1,024 tokens against one after 64
     ahead_gain         drafting ahead against one block at a time, both adaptive, over the same
-                       texts of `coupled`: at 0 the default pair, above it SmolLM2 drafting for
-                       SmolLM2
+                       texts: at 0 the default pair at temperature 0.7 (`coupled`), above it
+                       SmolLM2 drafting for SmolLM2 at temperature 0
+    ahead_gain_sampled the latter at temperature 0.7, where fewer drafts are accepted
     speedup            adaptive `hybrid` against `autoregressive`, default pair
     cancel_ms          until a cancelled text is gone, by what it was doing
     import_ms, base_mb time of the import; size of a plain install without onnxruntime and numpy
@@ -37,7 +38,7 @@ from rich.table import Table
 
 from bench.models import DRAFT, TARGET, Pair, open_draft, prepare_pair
 from bench.program import run
-from bench.prompts import FOUR_PROMPTS
+from bench.prompts import FOUR_PROMPTS, PROMPTS
 from bench.sdk_cancel import cancel_seconds
 from bench.sdk_compared import ahead_gains, speedup
 from bench.sdk_decode import decode_times
@@ -108,6 +109,7 @@ def sdk(
     plan = Plan(
         round_trips=sorted(set(rtt or (_QUICK_ROUND_TRIPS if quick else _ROUND_TRIPS))),
         prompts=FOUR_PROMPTS[:2] if quick else FOUR_PROMPTS,
+        more_prompts=PROMPTS[::4] if quick else PROMPTS[::2],
         text_seconds=14.0 if quick else 60.0,
         round_tokens=48 if quick else 96,
         turns=12 if quick else 40,
@@ -135,9 +137,11 @@ def sdk(
             wanted = [rtt for rtt in plan.round_trips if rtt] or [100]
             if quick and rtt is None:
                 wanted = [100]
-            gains = asyncio.run(ahead_gains(server, model, console, plan, wanted))
-        figures["ahead_gain_same"] = gains
-        figures["ahead_gain"] = gains | figures["ahead_gain_default"]
+            for greedy, name in ((True, "ahead_gain_same"), (False, "ahead_gain_sampled")):
+                figures[name] = asyncio.run(
+                    ahead_gains(server, model, console, plan, wanted, greedy=greedy)
+                )
+        figures["ahead_gain"] = figures["ahead_gain_same"] | figures["ahead_gain_default"]
     note = f"SIMULATION: target padded by {pad_target:g} ms" if pad_target else ""
     if draw(figures, plot, note=note):
         figures["plot"] = str(plot)
@@ -193,7 +197,9 @@ async def _with_pair(
     if Part.SPEEDUP in parts:
         figures |= await speedup(server, draft, console, plan)
     if Part.AHEAD in parts:
-        figures["ahead_gain_default"] = await ahead_gains(server, draft, console, plan, [0])
+        figures["ahead_gain_default"] = await ahead_gains(
+            server, draft, console, plan, [0], greedy=False
+        )
     return figures
 
 

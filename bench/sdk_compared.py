@@ -15,9 +15,9 @@ from bench.server import ServerProcess
 from bench.terminal import steps
 from edge_sdk.adapt import Controller
 from edge_sdk.client import EdgeClient
+from edge_sdk.sampling import Sampling
 
 _LEAST_TOKENS, _MOST_TOKENS = 40, 128
-_SAME_TEXT = "coupled"  # a text of it is the same however it is drafted
 
 
 async def speedup(
@@ -45,26 +45,37 @@ async def ahead_gains(
     console: Console,
     plan: Plan,
     round_trips: Sequence[int],
+    *,
+    greedy: bool,
 ) -> dict[str, float]:
     """Drafting ahead against one block at a time, both adaptive and over the same texts: ratios by
-    round-trip time (ms)."""
+    round-trip time (ms).
+
+    Args:
+        greedy: at temperature 0, by `greedy`; otherwise as the other figures, by `coupled`,
+            whose texts do not depend on how they are drafted either.
+    """
     gains: dict[str, float] = {}
-    table = _contest_table("adaptive, ahead against one block at a time", "one at a time")
+    method = "greedy" if greedy else "coupled"
+    sampling = Sampling(temperature=0) if greedy else SAMPLING
+    title = f"adaptive {method}, ahead against one block at a time"
+    table = _contest_table(title, "one at a time")
+    prompts = plan.more_prompts
     for rtt in round_trips:
         async with over(server, draft, rtt) as client:
             tokens = await _tokens_that_fit(client, plan)
             ahead, single = (
                 Writer(
                     client,
-                    method=_SAME_TEXT,
-                    sampling=SAMPLING,
+                    method=method,
+                    sampling=sampling,
                     tokens=tokens,
                     controller=Controller(ahead=ahead, plain=False),
                 )
                 for ahead in (True, False)
             )
-            with steps(f"ahead, RTT {rtt}", 2 * len(plan.prompts) + 2) as advance:
-                result = await same_texts(ahead, single, plan.prompts, advance=advance)
+            with steps(f"{method} ahead, RTT {rtt}", 2 * len(prompts) + 2) as advance:
+                result = await same_texts(ahead, single, prompts, advance=advance)
         gains[str(rtt)] = round(result.pooled_gain, 3)
         _contest_row(table, rtt, tokens, result, result.pooled_gain)
     console.print(table)

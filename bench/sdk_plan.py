@@ -24,7 +24,8 @@ class Plan:
 
     Attributes:
         round_trips: ms.
-        prompts: of each comparison.
+        prompts: of each comparison of texts that differ.
+        more_prompts: of each comparison of the same texts, which share the same time.
         text_seconds: about how long the texts of one comparison may take.
         round_tokens: of a text whose rounds are taken apart.
         turns: of the decode loop.
@@ -34,6 +35,7 @@ class Plan:
 
     round_trips: Sequence[int]
     prompts: Sequence[str]
+    more_prompts: Sequence[str]
     text_seconds: float
     round_tokens: int
     turns: int

@@ -10,7 +10,8 @@ from edge_sdk.errors import InvalidRequest
 
 CURVES: Final[Mapping[str, str]] = {
     "speedup": "adaptive / server alone, default pair",
-    "ahead_gain_same": "ahead / one block at a time, SmolLM2 with itself",
+    "ahead_gain_same": "ahead / one block at a time, SmolLM2 with itself, T 0",
+    "ahead_gain_sampled": "the same, T 0.7",
     "ahead_gain_default": "ahead / one block at a time, default pair",
     "model_ratio": "measured / model, one block at a time",
 }

@@ -24,7 +24,7 @@ from edge_sdk.errors import InvalidRequest, ManifestMismatch, ModelError, ModelF
 from edge_sdk.vocab import TokenRole, Vocabulary, read_tokenizer
 
 TOKENIZER_NAME = "tokenizer.json"
-_PROMPT: Final = 8  # rows from which on a pass is one over a prompt
+_PROMPT: Final = 16  # rows from which on a pass is one over a prompt
 
 
 class OnnxDraft(DraftModel):
@@ -165,10 +165,12 @@ class OnnxDraft(DraftModel):
                 decoder.extend(ids[decoder.length : decoder.length + decoder.most_rows])
             rows = count - decoder.length
             self._logits = decoder.extend(ids[decoder.length :])
-            if rows > _PROMPT and not self._read:
-                # Once: the code that only long passes run need not stay until the next one.
-                release_pages()
-                self._read = True
+            if rows > _PROMPT:
+                if not self._read:
+                    # Once: the code that only long passes run need not stay until the next one.
+                    release_pages()
+                    self._read = True
+                return_freed()
         return self._logits.copy()
 
     def rewind(self, length: int) -> None:

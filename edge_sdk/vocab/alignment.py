@@ -54,18 +54,14 @@ class Alignment:
         Raises:
             VocabularyMismatch: V_C has fewer tokens of text.
         """
-        theirs = draft.ids_by_bytes
-        text = [
-            (token, theirs[piece])
-            for piece, token in target.ids_by_bytes.items()
-            if piece in theirs
-        ]
-        smaller = min(len(target.ids_by_bytes), len(theirs))
+        ours, theirs = target.ids_by_bytes, draft.ids_by_bytes
+        text = ours.shared(theirs)
+        smaller = min(len(ours), len(theirs))
         wanted = max(1, min(DEFAULT_MINIMUM, smaller // 2)) if minimum is None else minimum
         if len(text) < wanted:
             raise VocabularyMismatch(
                 f"the draft shares {len(text)} of its {len(theirs)} text tokens with the target's "
-                f"{len(target.ids_by_bytes)}, at least {wanted} are needed; use a draft whose "
+                f"{len(ours)}, at least {wanted} are needed; use a draft whose "
                 "tokenizer covers the same text"
             )
         pairs = sorted([*text, *_end_pairs(target, draft)])

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.errors import ProtocolError
+from edge_sdk.vocab.pieces import Pieces
 
 MAX_IDS = 1_000_000
 MAX_RAW_BYTES = 64 << 20
@@ -42,8 +43,9 @@ def pack(
         kinds: uint8 [V].
         roles: ids by role code; roles without ids are left out.
     """
-    lengths = np.fromiter((len(piece) for piece in pieces), dtype="<u2", count=len(pieces))
-    parts = [_MAGIC, struct.pack("<I", len(pieces)), kinds.tobytes(), lengths.tobytes(), *pieces]
+    packed = Pieces.of(pieces)
+    lengths = packed.lengths.astype("<u2").tobytes()
+    parts = [_MAGIC, struct.pack("<I", len(packed)), kinds.tobytes(), lengths, packed.block]
     held = [(code, tuple(ids)) for code, ids in sorted(roles.items()) if ids]
     parts.append(struct.pack("<B", len(held)))
     for code, ids in held:
@@ -78,7 +80,7 @@ def decompress(data: bytes) -> bytes:
     return raw
 
 
-def unpack(raw: bytes) -> tuple[tuple[bytes, ...], NDArray[np.uint8], dict[int, tuple[int, ...]]]:
+def unpack(raw: bytes) -> tuple[Pieces, NDArray[np.uint8], dict[int, tuple[int, ...]]]:
     """Inverse of `pack` for untrusted bytes; sizes are checked before anything is built.
 
     Returns:
@@ -96,11 +98,7 @@ def unpack(raw: bytes) -> tuple[tuple[bytes, ...], NDArray[np.uint8], dict[int, 
         raise _broken(f"names {count} ids, allowed are 1 to {MAX_IDS}")
     kinds = np.frombuffer(reader.take(count, "kinds"), dtype=np.uint8)
     lengths = np.frombuffer(reader.take(2 * count, "lengths"), dtype="<u2").astype(np.int64)
-    blob = reader.take(int(lengths.sum()), "pieces")
-    ends = np.cumsum(lengths)
-    pieces = tuple(
-        blob[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)
-    )
+    pieces = Pieces(reader.take(int(lengths.sum()), "pieces"), lengths)
     roles: dict[int, tuple[int, ...]] = {}
     last = -1
     for _ in range(reader.u8("number of roles")):

@@ -28,7 +28,7 @@ class TailEncoder:
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._pieces = vocabulary.pieces
         self._ids = vocabulary.ids_by_bytes
-        self._longest = max(map(len, self._ids), default=0)
+        self._longest = max(map(len, vocabulary.pieces))
         self._tokenizer = _in_mid_text(tokenizer)
 
     def __call__(self, data: bytes) -> list[int]:
@@ -57,7 +57,7 @@ class TailEncoder:
         at = 0
         while at < len(part):
             for size in range(min(self._longest, len(part) - at), 0, -1):
-                token = self._ids.get(part[at : at + size])
+                token = self._ids.find(part[at : at + size])
                 if token is not None:
                     ids.append(token)
                     at += size

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from edge_sdk.errors import InvalidRequest, ProtocolError, TokenizerUnsupported
 from edge_sdk.vocab import bytetable
+from edge_sdk.vocab.piece_index import PieceIndex
+from edge_sdk.vocab.pieces import Pieces
 
 
 class Kind(IntEnum):
@@ -55,7 +57,8 @@ class Vocabulary:
 
     Attributes:
         pieces: bytes of each id, as many as the model's logits are wide; empty for
-            `CONTROL` and `UNUSED` ids and for no others.
+            `CONTROL` and `UNUSED` ids and for no others. Any sequence may be given; it is kept
+            as `Pieces`.
         kinds: uint8 [V], values of `Kind`, read-only.
         roles: ids by role, the main one first.
 
@@ -63,7 +66,7 @@ class Vocabulary:
         InvalidRequest: the three do not fit together.
     """
 
-    pieces: tuple[bytes, ...]
+    pieces: Sequence[bytes]
     kinds: NDArray[np.uint8]
     roles: Mapping[TokenRole, tuple[int, ...]]
 
@@ -75,7 +78,7 @@ class Vocabulary:
             for role, ids in self.roles.items()
             if len(ids)
         }
-        object.__setattr__(self, "pieces", tuple(self.pieces))
+        object.__setattr__(self, "pieces", Pieces.of(self.pieces))
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "roles", MappingProxyType(roles))
         self._check()
@@ -88,7 +91,7 @@ class Vocabulary:
             raise _unfit(f"there are {size} pieces but kinds of shape {self.kinds.shape}")
         if int(self.kinds.max()) > max(Kind):
             raise _unfit(f"kind {int(self.kinds.max())} does not exist")
-        lengths = np.fromiter(map(len, self.pieces), dtype=np.int64, count=size)
+        lengths = self._packed.lengths
         silent = self.kinds >= Kind.CONTROL
         for wrong, why in (
             (silent & (lengths > 0), "is a control or unused token and carries bytes"),
@@ -139,8 +142,8 @@ class Vocabulary:
                     raise _unfit(f"id {token} does not exist, ids end at {len(pieces) - 1}")
                 kinds[token] = kind
         silent = kinds >= Kind.CONTROL
-        said = tuple(b"" if quiet else piece for piece, quiet in zip(pieces, silent, strict=True))
-        return cls(said, kinds, held)
+        said = (b"" if quiet else piece for piece, quiet in zip(pieces, silent, strict=True))
+        return cls(Pieces.of(said), kinds, held)
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -160,21 +163,32 @@ class Vocabulary:
         return _frozen(np.array(sorted(masked - self.end_ids), dtype=np.int64))
 
     @cached_property
-    def ids_by_bytes(self) -> Mapping[bytes, int]:
+    def ids_by_bytes(self) -> PieceIndex:
         """Canonical id of every byte string that a token stands for."""
-        found: dict[bytes, int] = {}
-        for kind in _TEXT_BY_RANK:
-            for token in np.flatnonzero(self.kinds == kind).tolist():
-                found.setdefault(self.pieces[token], token)
-        return MappingProxyType(found)
+        own = self.canonical == np.arange(len(self))
+        return PieceIndex(self._packed, np.flatnonzero(own & (self.kinds < Kind.CONTROL)))
 
     @cached_property
     def canonical(self) -> NDArray[np.int64]:
         """Canonical id of each id [V]: the lowest `NORMAL` (else `ADDED`, else `BYTE`) id
         with the same bytes; ids without bytes stand for themselves."""
-        found = self.ids_by_bytes
-        ids = [found.get(piece, token) for token, piece in enumerate(self.pieces)]
-        return _frozen(np.array(ids, dtype=np.int64))
+        ids = np.arange(len(self))
+        ranked = np.concatenate([np.flatnonzero(self.kinds == kind) for kind in _TEXT_BY_RANK])
+        hashes = self._packed.hashes()[ranked]
+        order = np.argsort(hashes, kind="stable")  # so that ranks stay in order within a hash
+        equal = np.diff(hashes[order]) == 0
+        # Few share their hash with another id, and only they can share their bytes.
+        shared = np.zeros(len(order), bool)
+        shared[1:] |= equal
+        shared[:-1] |= equal
+        first: dict[bytes, int] = {}
+        for token in ranked[order][shared].tolist():
+            ids[token] = first.setdefault(self.pieces[token], token)
+        return _frozen(ids)
+
+    @property
+    def _packed(self) -> Pieces:
+        return Pieces.of(self.pieces)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -202,7 +216,7 @@ class Vocabulary:
         if width > size:
             rows = width - size
             kinds = np.concatenate([self.kinds, np.full(rows, Kind.UNUSED, np.uint8)])
-            return Vocabulary(self.pieces + (b"",) * rows, kinds, self.roles)
+            return Vocabulary((*self.pieces, *[b""] * rows), kinds, self.roles)
         beyond = [
             token
             for token in range(width, size)
