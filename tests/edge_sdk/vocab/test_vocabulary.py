@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -31,6 +32,25 @@ def test_canonical_prefers_normal_then_added_then_byte() -> None:
     assert added.canonical.tolist() == [1, 1]
     byte = Vocabulary.from_token_bytes([b"1", b"1"], byte_fallback=[0, 1])
     assert byte.canonical.tolist() == [0, 0]
+
+
+def test_a_vocabulary_without_text() -> None:
+    vocabulary = Vocabulary.from_token_bytes([b"", b""], control=[0])
+    assert vocabulary.canonical.tolist() == [0, 1]
+    assert dict(vocabulary.ids_by_bytes) == {}
+
+
+def test_tokens_take_few_bytes_besides_their_text() -> None:
+    size = 50_000
+    tracemalloc.start()
+    try:
+        vocabulary = Vocabulary.from_token_bytes([b"%x" % token for token in range(size)])
+        assert vocabulary.ids_by_bytes[b"ff"] == 0xFF
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    # Text 5 bytes, its start 4, its kind 1, hash and id 12, canonical id 8; objects take 130 more.
+    assert held < 35 * size
 
 
 def test_ids_without_bytes_stand_for_themselves() -> None:
