@@ -161,10 +161,10 @@ class OnnxDraft(DraftModel):
             # A row of logits belongs to a token of the pass, so the last one is always in it.
             decoder, ids = self._decoder, self._tokens.ids
             decoder.keep(count - 1)
+            rows = count - decoder.length
             while count - decoder.length > decoder.most_rows:
                 decoder.extend(ids[decoder.length : decoder.length + decoder.most_rows])
-            rows = count - decoder.length
-            self._logits = decoder.extend(ids[decoder.length :])
+            self._logits = decoder.extend(ids[decoder.length :], shrink=rows > _PROMPT)
             if rows > _PROMPT:
                 if not self._read:
                     # Once: the code that only long passes run need not stay until the next one.

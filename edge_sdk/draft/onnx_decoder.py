@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from edge_sdk.draft.onnx_session import run_failures
 from edge_sdk.errors import ModelError
 
 _MOST_ROWS = 256  # of a prefill pass, so that attention scores stay small
+# Elsewhere onnxruntime is built without one, and refuses to shrink it.
+_HAS_ARENA = platform.machine().lower() in ("x86_64", "amd64", "aarch64", "arm64")
 _LOGITS_BYTES = 32 << 20  # of a prefill pass over a graph that computes all rows of logits
 
 
@@ -61,11 +64,13 @@ class Decoder:
         """Drop tokens from the end; no more than `length` stay."""
         self._cache.keep(length)
 
-    def extend(self, ids: Sequence[int]) -> NDArray[np.float32]:
+    def extend(self, ids: Sequence[int], *, shrink: bool = False) -> NDArray[np.float32]:
         """Compute the next ids in one pass; logits [V_D] after the last of them.
 
         Args:
             ids: 1 to `most_rows` ids.
+            shrink: let go of the memory that onnxruntime would keep for the next pass, which
+                after a long one is much more than a short one needs.
 
         Raises:
             ModelError: closed, cancelled, logits that are not numbers, or onnxruntime failed.
@@ -79,7 +84,7 @@ class Decoder:
             self._feed(ids, start)
             self._cache.bind(self._binding, len(ids))
             logits = self._bind_logits(len(ids) if self._graph.every_row else 1)
-            self._run(self._session, self._binding)
+            self._run(self._session, self._binding, shrink=shrink and _HAS_ARENA)
         row: NDArray[np.float32] = logits[0, -1].astype(np.float32)
         if not np.isfinite(row.max()):
             raise ModelError(
@@ -138,8 +143,16 @@ class Decoder:
             )
         return self._logits
 
-    def _run(self, session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding) -> None:
+    def _run(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        *,
+        shrink: bool,
+    ) -> None:
         options = onnxruntime.RunOptions()
+        if shrink:
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         with self._lock:
             self._running = options
         try:

@@ -64,9 +64,6 @@ def open_session(
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    # Without it a pass is as fast, and what a long prompt took does not stay for the next one:
-    # 25 MB after 512 tokens of SmolLM2-135M.
-    options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -11,7 +11,6 @@ from typing import Final
 
 _MAPS: Final = Path("/proc/self/smaps")
 _MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of glibc
-_TRIM_THRESHOLD: Final = -1  # M_TRIM_THRESHOLD of glibc
 _PIECE: Final = 128 * 1024  # bytes
 _LARGEST_PIECE: Final = 32 * 1024 * 1024
 _DONT_NEED: Final = 4  # MADV_DONTNEED of Linux: the next access reads the file again
@@ -57,10 +56,8 @@ def apart() -> Iterator[None]:
         yield
     finally:
         if option is not None:
-            # Where glibc's own adjustment ends up in a process that uses large arrays. Without
-            # the second, every operator of a long pass would get its memory anew.
+            # Where glibc's own adjustment ends up in a process that uses large arrays.
             option(_MMAP_THRESHOLD, _LARGEST_PIECE)
-            option(_TRIM_THRESHOLD, 2 * _LARGEST_PIECE)
 
 
 def _malloc_option() -> Callable[[int, int], int] | None:

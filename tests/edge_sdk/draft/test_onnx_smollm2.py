@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -89,3 +91,33 @@ def test_four_bits_stay_near_the_model(draft: OnnxDraft, smollm2_folder: Path) -
         overlap.append(np.minimum(law(draft.next_logits()), law(rows[count - 1])).sum())
     # Measured 0.74 over five texts; the file itself holds 4 bits already, in other blocks.
     assert np.mean(overlap) > 0.6
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from edge_sdk.draft.onnx import OnnxDraft
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1e3
+
+draft = OnnxDraft.open(Path(sys.argv[1]), threads=1)
+before = resident()
+draft.append([(7919 * place + 13) % len(draft.vocabulary) for place in range(512)])
+draft.next_logits()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_a_prompt_leaves_its_keys_and_values_and_little_else(smollm2_draft_folder: Path) -> None:
+    output = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(smollm2_draft_folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    keys_and_values = 512 * 30 * 2 * 3 * 64 * 4 / 1e6
+    assert float(output) < keys_and_values + 10  # 27 more while memory for the next is kept
