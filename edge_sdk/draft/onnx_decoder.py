@@ -148,7 +148,7 @@ class Decoder:
         session: onnxruntime.InferenceSession,
         binding: onnxruntime.IOBinding,
         *,
-        shrink: bool,
+        shrink: bool = False,
     ) -> None:
         options = onnxruntime.RunOptions()
         if shrink:

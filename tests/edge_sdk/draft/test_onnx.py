@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from edge_sdk.draft import onnx as _onnx
@@ -40,9 +41,9 @@ def spy(draft: OnnxDraft, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     passes: list[int] = []
     run = draft._decoder.extend
 
-    def record(ids: list[int]) -> Any:
+    def record(ids: list[int], **options: Any) -> Any:
         passes.append(len(ids))
-        return run(ids)
+        return run(ids, **options)
 
     monkeypatch.setattr(draft._decoder, "extend", record)
     return passes
@@ -106,6 +107,28 @@ def test_long_prompts_go_in_by_pieces(
     assert np.abs(draft.next_logits() - exported.logits(ids)).max() < 1e-4
     assert passes == [256, 44]
     assert draft.length == 300
+
+
+@pytest.mark.parametrize(("has_arena", "asked"), [(True, [17, 300]), (False, [])])
+def test_only_the_end_of_a_prompt_shrinks_the_arena(
+    bag_folder: Folder, monkeypatch: pytest.MonkeyPatch, has_arena: bool, asked: list[int]
+) -> None:
+    shrunk: list[int] = []
+    length = 0
+
+    class Options(onnxruntime.RunOptions):  # type: ignore[misc]
+        def add_run_config_entry(self, key: str, value: str) -> None:
+            super().add_run_config_entry(key, value)
+            shrunk.append(length)
+
+    monkeypatch.setattr(decoder_module, "_HAS_ARENA", has_arena)
+    monkeypatch.setattr(onnxruntime, "RunOptions", Options)
+    with OnnxDraft.open(bag_folder(), threads=1) as draft:
+        for length in (1, 16, 17, 300):
+            draft.reset()
+            draft.append([7] * length)
+            draft.next_logits()
+    assert shrunk == asked
 
 
 def test_graphs_with_all_rows_of_logits_take_small_pieces(
@@ -340,6 +363,7 @@ MEMORY = """
 import sys
 from pathlib import Path
 import numpy as np
+import onnxruntime
 from edge_sdk.draft.onnx import OnnxDraft
 
 def resident(field):
