@@ -69,6 +69,11 @@ class Coins(Protocol):
         """True with the given probability (clipped to [0, 1])."""
         ...
 
+    def surely_false(self, key: Key) -> float:
+        """`bernoulli` of this key is False for every probability up to this; 0 where that is not
+        known before it is asked."""
+        ...
+
     def categorical(self, key: Key, weights: NDArray[np.float64] | Weighted) -> int:
         """Index drawn in proportion to `weights` [n], non-negative with a positive sum."""
         ...
@@ -103,6 +108,9 @@ class PrfCoins:
 
     def bernoulli(self, key: Key, probability: float) -> bool:
         return self.uniform(key) < probability
+
+    def surely_false(self, key: Key) -> float:
+        return self.uniform(key)
 
     def categorical(self, key: Key, weights: NDArray[np.float64] | Weighted) -> int:
         return next(self.categoricals((key,), weights))

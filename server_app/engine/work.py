@@ -12,7 +12,7 @@ from edge_sdk.wire import Finish, Verdict, Verify
 from server_app.engine.session import Session
 from server_app.methods.base import Proposal, Settlement
 from server_app.methods.rows import Rows
-from server_app.target.model import Chunk, TargetModel
+from server_app.target.model import Chunk, Screen, TargetModel
 
 
 def _always() -> bool:
@@ -152,7 +152,17 @@ class VerifyWork(Work):
         if self._verify.more and self._tokens:
             # Without a bonus the law after the last draft is not asked for.
             fed.pop()
-        return Chunk(session.cache(target), fed, rows)
+        return Chunk(session.cache(target), fed, rows, self._screen())
+
+    def _screen(self) -> Screen | None:
+        session, tokens = self.session, self._tokens
+        sampling = session.generation.sampling
+        if not tokens or sampling.truncates or sampling.repetition_penalty != 1:
+            return None
+        bounds = session.half.refused_up_to(self._proposal, position=len(session.generated))
+        if bounds is None:
+            return None
+        return Screen(tokens, bounds[: len(tokens)], sampling.temperature)
 
     def _start(self, target: TargetModel) -> None:
         session = self.session

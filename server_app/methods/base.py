@@ -84,6 +84,15 @@ class ServerHalf(ABC):
     def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
         """Whether x_index is kept; asked in order, up to the first refusal."""
 
+    def refused_up_to(self, proposal: Proposal, *, position: int) -> Sequence[float] | None:
+        """Probabilities [gamma] of the tokens, on their rows, up to which `accepts` is sure to
+        refuse them; None where that is not known before the rows are.
+
+        Args:
+            position: of the first token.
+        """
+        return None
+
     @abstractmethod
     def reject(
         self, rows: Rows, index: int, proposal: Proposal, pair: Pair, *, position: int

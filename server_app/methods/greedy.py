@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from server_app.methods.base import Pair, Proposal, ServerHalf, Settlement
 from server_app.methods.rows import Rows
 
@@ -9,6 +11,10 @@ from server_app.methods.rows import Rows
 class GreedyServer(ServerHalf):
     def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
         return rows.argmax(index) == proposal.tokens[index]
+
+    def refused_up_to(self, proposal: Proposal, *, position: int) -> Sequence[float] | None:
+        # p is certain of the likeliest id.
+        return [0.5] * len(proposal.tokens)
 
     def reject(
         self, rows: Rows, index: int, proposal: Proposal, pair: Pair, *, position: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edge_sdk.decoding.coins import Coins, Key, Purpose
 from edge_sdk.decoding.laws import GRID
 from server_app.methods.base import Pair, Proposal, ServerHalf, Settlement, draw
@@ -21,6 +23,16 @@ class SpeculativeServer(ServerHalf):
             raise ValueError("a block of this method carries q")
         ratio = rows.probability(index, proposal.tokens[index]) * GRID / proposal.numerators[index]
         return self._coins.bernoulli(Key(position, Purpose.ACCEPT), min(1.0, ratio))
+
+    def refused_up_to(self, proposal: Proposal, *, position: int) -> Sequence[float] | None:
+        """u q(x): the coin u keeps x only if u < p(x) / q(x)."""
+        # Another test has other bounds.
+        if type(self).accepts is not SpeculativeServer.accepts or proposal.numerators is None:
+            return None
+        return [
+            self._coins.surely_false(Key(position + index, Purpose.ACCEPT)) * numerator / GRID
+            for index, numerator in enumerate(proposal.numerators)
+        ]
 
     def settle(self, rows: Rows, index: int, *, position: int) -> int:
         return draw(rows, index, self._coins, position=position)

@@ -27,13 +27,14 @@ from server_app.target.checkpoint import (
 from server_app.target.chunk_check import check_chunks
 from server_app.target.free_memory import free_bytes, is_out_of_memory
 from server_app.target.model import Chunk, PoolFull, TargetModel, TargetSequence
-from server_app.target.output_layer import keep_logits
+from server_app.target.output_layer import OutputLayer, keep_logits
 from server_app.target.packed_batch import PackedBatch
 from server_app.target.packed_linear import check_packable, pack_linear_layers
 from server_app.target.paged_cache import PAGE, PagedCache
 from server_app.target.pages import PagedSequence
 from server_app.target.precision import choose_precision
 from server_app.target.prompts import PromptText
+from server_app.target.screening import Screening
 from server_app.target.self_check import check_against_stock
 from server_app.target.staging import Staging
 
@@ -79,6 +80,9 @@ class HuggingFaceTarget(TargetModel):
         self._dtype = model.dtype
         self._cache = PagedCache(layer_windows(model.config), limit=_FIRST_LIMIT)
         self._attention = GROUPED
+        head = self._model.get_output_embeddings()
+        self._head = head if isinstance(head, OutputLayer) else None
+        self._screens = False
 
         def check(kind: AttentionKind) -> None:
             self._attention = kind
@@ -149,7 +153,7 @@ class HuggingFaceTarget(TargetModel):
         if pack_weights:
             progress(f"{label}: packing weights")
             pack_linear_layers(model)
-        keep_logits(model)
+        keep_logits(model, vocabulary.masked_ids.tolist())
         progress(f"{label}: checking a pass against the stock model")
         target = cls(model, vocabulary, prompts, name=label, cache_bytes=cache_bytes)
         progress(
@@ -227,7 +231,7 @@ class HuggingFaceTarget(TargetModel):
         ends = {s: s.length + len(c.token_ids) for s, c in zip(sequences, chunks, strict=True)}
         try:
             self._cache.reserve(ends, self._device)
-            logits = self._run(chunks, sequences)
+            logits, counts = self._run(chunks, sequences)
         except BaseException as error:
             for sequence in sequences:
                 self._cache.settle(sequence, sequence.length)
@@ -241,7 +245,7 @@ class HuggingFaceTarget(TargetModel):
             raise
         for sequence, end in ends.items():
             self._cache.settle(sequence, end)
-        return list(logits.split([chunk.rows for chunk in chunks]))
+        return list(logits.split(counts))
 
     def rollback(self, sequence: TargetSequence, length: int) -> None:
         """See `TargetModel.rollback`.
@@ -264,14 +268,19 @@ class HuggingFaceTarget(TargetModel):
         if isinstance(sequence, PagedSequence):
             self._cache.remove(sequence)
 
-    def _run(self, chunks: Sequence[Chunk], sequences: Sequence[PagedSequence]) -> torch.Tensor:
-        """Logits [rows of all chunks, V]."""
+    def _run(
+        self, chunks: Sequence[Chunk], sequences: Sequence[PagedSequence]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Logits [rows of all chunks, V], and how many each chunk has."""
         batch = PackedBatch.of(zip(chunks, sequences, strict=True))
         staging = Staging(self._device)
         numbers = [staging.put(values) for values in (batch.ids, batch.positions, batch.wanted)]
         attention = self._attention.make(self._cache, batch.segments, staging)
         staging.send()
         token_ids, places, rows = (staging[number] for number in numbers)
+        screening = Screening(chunks)
+        if self._head is not None:
+            self._head.screening = screening if self._screens else None
         # NOTE: a gather, even for the last rows: what a count cuts out keeps the batch stride
         # of the whole pass, on which bfloat16 products on a CPU take 50 times as long.
         logits: torch.Tensor = self._model(
@@ -287,7 +296,10 @@ class HuggingFaceTarget(TargetModel):
                 f"{type(self._model).__name__} did its attention {attention.layers_done} times "
                 f"in {layers} layers; it cannot run over a paged cache"
             )
-        return logits
+        if self._head is not None and not self._screens:
+            # Not where a model makes something else of what its output layer gives.
+            self._screens = self._head.made(logits)
+        return logits, screening.counts
 
     def _checked(self, chunks: Sequence[Chunk]) -> list[PagedSequence]:
         sequences = [self._owned(chunk.sequence) for chunk in chunks]

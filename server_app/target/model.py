@@ -31,6 +31,24 @@ class TargetSequence(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class Screen:
+    """Tokens that rows of a chunk are there to judge, one after the other up to the first that
+    is refused. Rows after that one are never looked at.
+
+    Attributes:
+        tokens: ids [n]; the first n rows of the chunk judge one each.
+        refused_up_to: probabilities [n], above 0 where anything is known; a token that its row
+            gives no more is refused.
+        temperature: of the rows' laws, which nothing else but masks shapes. At 0 a law is
+            certain of the likeliest id.
+    """
+
+    tokens: Sequence[int]
+    refused_up_to: Sequence[float]
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """New tokens of one sequence in a pass.
 
@@ -38,11 +56,13 @@ class Chunk:
         sequence: where they are appended.
         token_ids: at least one id, in order.
         rows: logits are wanted after each of the last `rows` tokens (0 in mid-prefill).
+        screen: which of these rows need not be computed.
     """
 
     sequence: TargetSequence
     token_ids: Sequence[int]
     rows: int
+    screen: Screen | None = None
 
 
 class TargetModel(ABC):
@@ -123,7 +143,8 @@ class TargetModel(ABC):
 
         Returns:
             per chunk its logits [rows, V], float32 or the model's dtype, on `device`;
-            valid until the next call.
+            valid until the next call. A chunk with a screen may get fewer rows: at least those
+            up to the first whose token is refused.
 
         Raises:
             PoolFull: no room for the new tokens; release a sequence and try again.

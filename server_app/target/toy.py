@@ -16,12 +16,13 @@ from edge_sdk.draft.toy_text import ToyText, toy_byte_vocabulary
 from edge_sdk.errors import InvalidRequest, NoChatTemplate
 from edge_sdk.vocab import Vocabulary
 from server_app.target.chunk_check import check_chunks
-from server_app.target.model import Chunk, TargetModel, TargetSequence
+from server_app.target.model import Chunk, Screen, TargetModel, TargetSequence
 from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequence
 
 _WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ", b", ")
 _RARE = -6.0  # bias of bytes that are not printable ASCII, so that toy text can be looked at
 _CACHE_LIMIT = 1_000_000
+_SURE = 1e-4  # share by which a bound must be missed: the judge computes the law in float32
 _LEAST_CACHE = 64  # tokens that `limit_cache` leaves at least
 
 
@@ -235,6 +236,8 @@ class ToyTarget(TargetModel):
             self._book.settle(sequence, len(ids))
             first = len(ids) - chunk.rows + 1
             rows = [self._logits(ids[:end]) for end in range(first, len(ids) + 1)]
+            if chunk.screen is not None:
+                rows = rows[: self._examined(rows, chunk.screen)]
             stacked = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._vocabulary))
             out.append(torch.from_numpy(stacked).to(self._dtype))
         if chunks:
@@ -243,6 +246,22 @@ class ToyTarget(TargetModel):
             if left > 0:
                 time.sleep(left)
         return out
+
+    def _examined(self, rows: Sequence[NDArray[np.floating]], screen: Screen) -> int:
+        """Rows up to the first that surely refuses its token; all if there is none."""
+        masked = self._vocabulary.masked_ids
+        judged = zip(rows, screen.tokens, screen.refused_up_to, strict=False)
+        for number, (row, token, bound) in enumerate(judged, start=1):
+            law = np.array(row, dtype=np.float64)
+            law[masked] = -np.inf
+            law -= law.max()
+            if screen.temperature:
+                law = np.exp(law / screen.temperature)
+                if law[token] <= (1 - _SURE) * bound * law.sum():
+                    return number
+            elif law[token] < 0:
+                return number
+        return len(rows)
 
     def rollback(self, sequence: TargetSequence, length: int) -> None:
         """See `TargetModel.rollback`.

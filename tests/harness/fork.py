@@ -72,6 +72,9 @@ class ForkCoins:
         self._fork = fork
         self._side = side
 
+    def surely_false(self, key: Key) -> float:
+        return 0.0
+
     def bernoulli(self, key: Key, probability: float) -> bool:
         p = min(1.0, max(0.0, probability))
         return bool(self._fork.choose(self._side, key, np.array([1.0 - p, p])))
