@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from edge_sdk.decoding.coins import PrfCoins, Side
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generation, Verify
 from server_app.engine.engine import Engine

@@ -26,7 +26,7 @@ from rich.table import Table
 from bench.program import run
 from edge_sdk.decoding.candidates import Candidates
 from edge_sdk.decoding.coins import PrfCoins, Side
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.sampling import Sampling
 from server_app.methods.base import Pair, Proposal, ServerHalf
 from server_app.methods.candidates import CandidatesServer

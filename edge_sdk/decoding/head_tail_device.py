@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.decoding.head_tail import HeadTailState, read_head_tail, settle_head_tail
-from edge_sdk.decoding.laws import GRID
-from edge_sdk.decoding.speculative import SpeculativeDevice, numerators_of
+from edge_sdk.decoding.speculative import SpeculativeDevice, law_of
 from edge_sdk.errors import InvalidRequest, ProtocolError
 from edge_sdk.wire.packing import unpack_tokens
 
@@ -58,9 +58,7 @@ class HeadTailDevice(SpeculativeDevice):
 
     def q(self, ids: NDArray[np.int64], drafted: Drafted) -> NDArray[np.float64]:
         """Draft probabilities of target ids, 0 on V_O."""
-        ranks = self._ranks[ids]
-        # Only these few: the whole row in float64 would take longer than all the rest.
-        return np.where(ranks >= 0, numerators_of(drafted)[np.maximum(ranks, 0)], 0) / GRID
+        return law_of(drafted).numerators(self._ranks[ids]) / GRID
 
     def _settle(
         self, ids: NDArray[np.int64], p: NDArray[np.float64], drafted: Drafted, position: int

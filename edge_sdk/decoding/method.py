@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edge_sdk.arguments import is_finite, shown
 from edge_sdk.decoding.coins import Coins
+from edge_sdk.decoding.grid import GridLaw
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.link import Link
 from edge_sdk.sampling import Sampling
@@ -27,13 +28,12 @@ class Drafted:
 
     Attributes:
         rank: its rank in V_C.
-        law: numerators of q_i on the grid of 2**-24, int32 [|V_C|]; None where the method
-            needs no q.
+        law: q_i on the grid of 2**-24; None where the method needs no q.
         sure: the method keeps it without asking the server.
     """
 
     rank: int
-    law: NDArray[np.int32] | None = None
+    law: GridLaw | None = None
     sure: bool = False
 
 

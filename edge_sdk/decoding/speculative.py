@@ -1,6 +1,6 @@
 """Drafting ~ q, the part that every method with a q shares.
 
-q is the draft's law on V_C, kept on the grid of 2**-24 (`edge_sdk.decoding.laws`).
+q is the draft's law on V_C, kept on the grid of 2**-24 (`edge_sdk.decoding.grid`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Purpose
 from edge_sdk.decoding.cumulative import Counts
-from edge_sdk.decoding.laws import GRID, grid_law
+from edge_sdk.decoding.grid import GRID, GridLaw, grid_law
 from edge_sdk.decoding.method import DeviceHalf, Drafted
 from edge_sdk.errors import ProtocolError
 from edge_sdk.wire.packing import pack_draft
@@ -32,12 +32,13 @@ class SpeculativeDevice(DeviceHalf):
     ) -> Drafted:
         law = grid_law(logits, self.context.sampling, seen)
         key = Key(position, Purpose.DRAFT, block)
-        return Drafted(self.context.coins.categorical(key, Counts(law)), law)
+        index = self.context.coins.categorical(key, Counts(law.counts))
+        return Drafted(int(law.ranks[index]), law)
 
     def pack(self, drafted: Sequence[Drafted]) -> bytes:
         ranks = np.array([token.rank for token in drafted], dtype=np.int64)
         numerators = np.array(
-            [numerators_of(token)[token.rank] for token in drafted], dtype=np.int64
+            [law_of(token).numerator(token.rank) for token in drafted], dtype=np.int64
         )
         return pack_draft(ranks, numerators, size=len(self.context.target_ids))
 
@@ -49,8 +50,8 @@ class SpeculativeDevice(DeviceHalf):
         )
 
 
-def numerators_of(drafted: Drafted) -> NDArray[np.int32]:
-    """The drafted token's law on the grid [|V_C|]."""
+def law_of(drafted: Drafted) -> GridLaw:
+    """The law that a token was drafted from."""
     if drafted.law is None:
         raise ValueError("a token of this method carries its law")
     return drafted.law
@@ -58,4 +59,4 @@ def numerators_of(drafted: Drafted) -> NDArray[np.int32]:
 
 def q_on_common(drafted: Drafted) -> NDArray[np.float64]:
     """q [|V_C|] of the row that a token was drafted from."""
-    return numerators_of(drafted) / GRID
+    return law_of(drafted).everywhere() / GRID

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from edge_sdk.decoding.method import DeviceContext, DeviceHalf, Drafted, Method
-from edge_sdk.decoding.speculative import SpeculativeDevice, numerators_of
+from edge_sdk.decoding.speculative import SpeculativeDevice, law_of
 from edge_sdk.wire.packing import pack_draft, pack_grid_law
 
 
@@ -23,7 +23,7 @@ class UploadDevice(SpeculativeDevice):
     def pack(self, drafted: Sequence[Drafted]) -> bytes:
         ranks = np.array([token.rank for token in drafted], dtype=np.int64)
         ids = pack_draft(ranks, None, size=len(self.context.target_ids))
-        laws = [pack_grid_law(numerators_of(token)) for token in drafted]
+        laws = [pack_grid_law(law_of(token).everywhere()) for token in drafted]
         return bytes([len(drafted)]) + ids + b"".join(laws)
 
 

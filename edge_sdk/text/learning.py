@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.decoding.method import Drafted
 from edge_sdk.text.blocks import Outcome
 from edge_sdk.text.control import Control
@@ -13,7 +13,7 @@ from edge_sdk.text.flight import Answered
 
 def confidences(drafted: Sequence[Drafted]) -> list[float]:
     """q(x) of the tokens of a block; empty where the method knows no q."""
-    values = [float(token.law[token.rank]) / GRID for token in drafted if token.law is not None]
+    values = [token.law.numerator(token.rank) / GRID for token in drafted if token.law is not None]
     return values if len(values) == len(drafted) else []
 
 

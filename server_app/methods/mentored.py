@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.decoding.mentored import Mentored
 from server_app.methods.base import Pair, Proposal, Settlement
 from server_app.methods.mentored_law import MentoredLaw, mentored_law

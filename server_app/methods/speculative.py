@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edge_sdk.decoding.coins import Coins, Key, Purpose
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from server_app.methods.base import Pair, Proposal, ServerHalf, Settlement, draw
 from server_app.methods.rows import Rows
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_sdk.decoding.coins import Key, Purpose
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.wire.packing import rank_width, unpack_draft, unpack_grid_laws
 from server_app.methods.base import Pair, Proposal, Settlement

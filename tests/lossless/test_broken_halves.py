@@ -29,7 +29,7 @@ class _DrawsFromP(HybridDevice):
         assert drafted.law is not None
         return super().settle(
             rejection,
-            replace(drafted, law=np.zeros_like(drafted.law)),
+            replace(drafted, law=replace(drafted.law, counts=np.zeros_like(drafted.law.counts))),
             position=position,
             block=block,
         )

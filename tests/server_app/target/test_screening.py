@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from edge_sdk.decoding.coins import PrfCoins, Side
-from edge_sdk.decoding.laws import GRID
+from edge_sdk.decoding.grid import GRID
 from edge_sdk.decoding.noise import token_keys
 from edge_sdk.sampling import Sampling
 from edge_sdk.wire import Generation, Verdict, Verify
