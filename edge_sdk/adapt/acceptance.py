@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_sdk.adapt.model import DEPTH
 
 _PRIOR: Final = 0.65  # acceptance before anything is known: the pairs of docs/methods.md
-_PRIOR_WEIGHT: Final = 4.0
+_PRIOR_WEIGHT: Final = 2.0
 _BUCKET_WEIGHT: Final = 25.0  # examined tokens before a depth is believed against all depths
 _EDGES: Final = (1, 2, 3, 5, 9, 17)  # first depth of each bucket
 _MEMORY: Final = 400.0  # examined tokens until the weight of one has fallen to 1/e
@@ -27,7 +27,7 @@ _CEILING: Final = 0.98  # acceptance that no text is hoped to exceed for long
 _SPREAD: Final = (
     np.random.default_rng(0).permutation((np.arange(4096) + 0.5) / 4096).reshape(64, 64)
 )
-_OPTIMISM: Final = 2.0  # standard deviations that acceptance may well be better
+_OPTIMISM: Final = 2.5  # standard deviations that acceptance may well be better
 
 
 class Acceptance:
@@ -115,7 +115,7 @@ class Acceptance:
         mean = self.mean
         hazards = (self._accepted + _BUCKET_WEIGHT * mean) / (self._examined + _BUCKET_WEIGHT)
         if hopeful:
-            # The mean of a Beta law and two standard deviations, carried over to log-odds.
+            # The mean of a Beta law and some standard deviations, carried over to log-odds.
             variance = mean * (1 - mean)
             spread = math.sqrt(variance / (self.weight + _PRIOR_WEIGHT))
             odds = math.exp(_OPTIMISM * spread / variance)

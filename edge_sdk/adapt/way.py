@@ -12,6 +12,7 @@ _LEAST_ALONE: Final = 32  # tokens before the first probe; doubled by each one t
 _MOST_ALONE: Final = 256  # after which only the budget makes it wait
 _LONGEST_PROBE: Final = 32  # examined tokens
 _LOAN: Final = 1.5  # times the text to come, lent to the first trials
+_OVERDRAFT: Final = 2.5  # the same on top, until acceptance is seen to be too low
 
 
 class Way:
@@ -79,7 +80,9 @@ class Way:
             hopeful: of speculation as good as it may well be.
             ahead: seconds that the text to come would take by plain decoding.
         """
-        self._budget.lend(_LOAN * ahead)
+        self._budget.lend(_LOAN * ahead, overdraft=_OVERDRAFT * ahead)
+        if hopeful <= plain:
+            self._budget.withdraw()
         hopeless = hopeful <= plain or self._budget.empty
         if self.alone:
             self.alone = hopeless or self._probe_left > 0

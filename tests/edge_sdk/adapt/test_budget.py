@@ -34,3 +34,25 @@ def test_gains_make_up_for_losses_and_are_not_saved() -> None:
     budget.lose(-50.0)
     budget.lose(1.6)
     assert budget.empty
+
+
+def overdrawn() -> Budget:
+    budget = Budget()
+    budget.lend(100.0, overdraft=200.0)
+    budget.lose(4.0)
+    return budget
+
+
+def test_the_first_trial_may_overdraw() -> None:
+    budget = overdrawn()
+    assert not budget.empty
+    assert budget.wait(0.0, hopeless=False) > 0
+    budget.lose(0.6)
+    assert budget.empty
+
+
+def test_an_overdraft_that_was_withdrawn_is_not_given_again() -> None:
+    budget = overdrawn()
+    budget.withdraw()
+    budget.lend(100.0, overdraft=200.0)
+    assert budget.empty
