@@ -58,13 +58,18 @@ class OutputLayer(torch.nn.Module):
         """Logits [..., V] of hidden states [..., size]."""
         flat = hidden.reshape(-1, self.in_features)
         screening, self.screening = self.screening, None
-        if screening is not None and screening.judging >= _WORTH and self.screens:
+        if screening is not None and self._screens(screening, len(flat)):
             return self._screened(flat, screening)[None]
         out = self._room(flat)
         torch.mm(flat, self.weight.t(), out=out)
         if self.bias is not None:
             out += self.bias
         return out.view(*hidden.shape[:-1], self.out_features)
+
+    def _screens(self, screening: Screening, rows: int) -> bool:
+        # Other rows come from a model that picks those that are wanted after this layer.
+        its_own = sum(screening.counts) == rows
+        return its_own and screening.judging >= _WORTH and self.screens
 
     def _screened(self, flat: torch.Tensor, screening: Screening) -> torch.Tensor:
         """Logits [rows that are wanted, V]."""

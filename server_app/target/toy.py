@@ -236,10 +236,11 @@ class ToyTarget(TargetModel):
             self._book.settle(sequence, len(ids))
             first = len(ids) - chunk.rows + 1
             rows = [self._logits(ids[:end]) for end in range(first, len(ids) + 1)]
-            if chunk.screen is not None:
-                rows = rows[: self._examined(rows, chunk.screen)]
             stacked = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._vocabulary))
-            out.append(torch.from_numpy(stacked).to(self._dtype))
+            logits = torch.from_numpy(stacked).to(self._dtype)
+            if chunk.screen is not None:
+                logits = logits[: self._examined(logits, chunk.screen)]
+            out.append(logits)
         if chunks:
             self.passes += 1
             left = self._seconds_per_pass - (time.monotonic() - begin)
@@ -247,12 +248,12 @@ class ToyTarget(TargetModel):
                 time.sleep(left)
         return out
 
-    def _examined(self, rows: Sequence[NDArray[np.floating]], screen: Screen) -> int:
-        """Rows up to the first that surely refuses its token; all if there is none."""
+    def _examined(self, logits: torch.Tensor, screen: Screen) -> int:
+        """Rows [rows, V] up to the first that surely refuses its token; all if there is none."""
         masked = self._vocabulary.masked_ids
-        judged = zip(rows, screen.tokens, screen.refused_up_to, strict=False)
+        judged = zip(logits, screen.tokens, screen.refused_up_to, strict=False)
         for number, (row, token, bound) in enumerate(judged, start=1):
-            law = np.array(row, dtype=np.float64)
+            law = row.double().numpy().copy()
             law[masked] = -np.inf
             law -= law.max()
             if screen.temperature:
@@ -261,7 +262,7 @@ class ToyTarget(TargetModel):
                     return number
             elif law[token] < 0:
                 return number
-        return len(rows)
+        return len(logits)
 
     def rollback(self, sequence: TargetSequence, length: int) -> None:
         """See `TargetModel.rollback`.

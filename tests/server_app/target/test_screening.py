@@ -20,7 +20,10 @@ from server_app.engine.runner import Runner
 from server_app.engine.session import Session
 from server_app.engine.work import VerifyWork
 from server_app.methods.base import Pair, Proposal
+from server_app.methods.greedy import GreedyServer
 from server_app.methods.registry import server_half
+from server_app.methods.rows import Rows
+from server_app.methods.speculative import TargetResampleServer
 from server_app.target import output_layer
 from server_app.target.hugging_face import HuggingFaceTarget
 from server_app.target.model import Chunk, Screen, TargetSequence
@@ -112,11 +115,66 @@ def test_few_rows_and_logits_that_are_no_numbers_are_all_computed() -> None:
     assert layer(torch.randn(1, 20, HIDDEN)).shape == (1, 20, SIZE)
 
 
+@torch.inference_mode()
+def test_rows_of_another_number_are_all_computed() -> None:
+    # A model that leaves rows out after its output layer.
+    layer = OutputLayer(nn.Linear(HIDDEN, SIZE, bias=False), MASKED)
+    chunk = Chunk(PagedSequence(1), [0] * 5, 5, Screen([9, 8, 7, 6], [1.0] * 4, 1.0))
+    layer.screening = screening = Screening([chunk] * 4)
+    assert layer(torch.randn(1, 23, HIDDEN)).shape == (1, 23, SIZE)
+    assert screening.counts == [5] * 4
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Screens where the vocabulary is small."""
     for name, value in (("_LARGE", 1), ("_PART", 40), ("_WORTH", 1)):
         monkeypatch.setattr(output_layer, name, value)
+
+
+@pytest.mark.parametrize(
+    ("cancels", "dtype", "size"),
+    [
+        ("bias", torch.bfloat16, 16),
+        ("bias", torch.float16, 16),
+        ("products", torch.float32, 8192),
+    ],
+)
+@torch.inference_mode()
+def test_what_cancels_in_a_logit_outside_the_part_refuses_nothing(
+    small: None, cancels: str, dtype: torch.dtype, size: int
+) -> None:
+    # Row i is certain of token 40 + i by a little: id 0 comes next, and nothing else is near.
+    torch.manual_seed(5)
+    count, chunks = 65, []
+    linear = nn.Linear(size + count + 1, 40 + count, dtype=dtype)
+    weight, bias = linear.weight.data.zero_(), linear.bias.data.zero_()
+    hidden = torch.zeros(count, size + count + 1, dtype=dtype)
+    hidden[:, size:-1] = torch.eye(count)
+    weight[1:, size:-1] = -1000
+    weight[40:, size:-1].fill_diagonal_(0)
+    weight[0, -1] = 1
+    if cancels == "bias":
+        hidden[:, :size] = 1 + torch.rand(count, size)
+        weight[40:, :size] = 100 / size * (1 + 0.1 * torch.rand(count, size))
+        bias[40:] = -150
+    else:
+        half = size // 2
+        hidden[:, :half] = torch.randn(count, half) * 10
+        hidden[:, half:size] = hidden[:, :half]
+        weight[40:, :half] = torch.randn(count, half) * 300
+        weight[40:, half:size] = -weight[40:, :half]
+    layer = OutputLayer(linear)
+    own = layer(hidden).diagonal(40).clone()
+    hidden[:, -1] = own - own.abs() * (2 * torch.finfo(dtype).eps) - 2e-3
+    whole = layer(hidden)
+    assert whole.argmax(1).tolist() == list(range(40, 40 + count))
+    for first in range(0, count, 5):
+        tokens = range(40 + first, 40 + first + 4)
+        chunks.append(Chunk(PagedSequence(1), [0] * 5, 5, Screen(tokens, [0.5] * 4, 0.0)))
+    layer.screening = screening = Screening(chunks)
+    layer(hidden)
+    assert screening.counts == [5] * len(chunks)
 
 
 def verdicts(target: HuggingFaceTarget, method: str, sampling: Sampling) -> list[Verdict]:
@@ -187,6 +245,25 @@ def test_a_model_that_changes_its_logits_is_not_screened(
     screen = Screen([3, 4], [1.0, 1.0], 1.0)
     (logits,) = capped.forward([Chunk(sequence, [1, 3, 4], 3, screen)])
     assert len(logits) == 3
+
+
+class AnotherGreedy(GreedyServer):
+    def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
+        return True
+
+
+class AnotherSpeculative(TargetResampleServer):
+    def accepts(self, rows: Rows, index: int, proposal: Proposal, *, position: int) -> bool:
+        return True
+
+
+def test_whoever_changes_a_test_inherits_no_bounds() -> None:
+    coins = PrfCoins(seed=1, side=Side.SERVER)
+    proposal = Proposal([3], [5])
+    for plain in (GreedyServer(), TargetResampleServer(coins)):
+        assert plain.refused_up_to(proposal, position=0) is not None
+    for changed in (AnotherGreedy(), AnotherSpeculative(coins)):
+        assert changed.refused_up_to(proposal, position=0) is None
 
 
 def test_another_test_has_no_bounds() -> None:

@@ -10,7 +10,7 @@ from edge_sdk.chat import Message
 from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import toy_byte_vocabulary, toy_vocabulary
 from edge_sdk.errors import InvalidRequest, NoChatTemplate, PromptTooLong
-from server_app.target.model import Chunk, PoolFull
+from server_app.target.model import Chunk, PoolFull, Screen
 from server_app.target.pages import ROLLBACK
 from server_app.target.toy import ToyTarget
 
@@ -42,6 +42,16 @@ def test_laws_are_exact_in_float64() -> None:
     (rows,) = target.forward([Chunk(target.new_sequence(), [3, 0], 2)])
     assert rows.dtype == torch.float64
     np.testing.assert_allclose(torch.softmax(rows, -1), laws[[4, 1]], atol=1e-15)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.001])
+def test_rows_are_screened_as_they_are_given(temperature: float) -> None:
+    # In float64 id 1 is behind, in float32 it is level with id 0.
+    table = ToyTable(np.array([[9.0, 9.0 - 4e-7, 0.0, 0.0]] * 5), 1, np.arange(1, 5), 5)
+    target = ToyTarget.from_table(VOCABULARY, table)
+    screen = Screen([1, 1], [0.5 - 5e-5] * 2, temperature)
+    (rows,) = target.forward([Chunk(target.new_sequence(), [0, 1, 1], 3, screen)])
+    assert len(rows) == 3
 
 
 def test_rollback_forgets_and_release_is_idempotent(toy: ToyTarget) -> None:
