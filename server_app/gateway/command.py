@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,13 +15,14 @@ from edge_sdk.cli.options import DEFAULT_SERVER, DraftOption, ServerOption, draf
 from edge_sdk.client import EdgeClient
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.draft.onnx import OnnxDraft
-from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError
+from edge_sdk.errors import InvalidRequest, ServerUnavailable, TransportError, Unauthorized
 from server_app.gateway.access import Access
 from server_app.gateway.application import create_app
 from server_app.gateway.drafted_text import AUTO
 from server_app.gateway.pool import Pool
 from server_app.gateway.process import Process
 from server_app.listening import address_of, bound, only_this_machine
+from server_app.observability import logs
 
 log = logging.getLogger("server_app.gateway")
 
@@ -64,12 +64,7 @@ def gateway(
 
     Example: `cosd gateway --server http://gpu-box:8077 --draft my-draft`
     """
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    # They tell every request, and every step of starting and ending.
-    for name in ("httpx", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logs.configure("info", "text")
     if method != AUTO:
         method_named(method)
     folder = draft_folder(draft, method=method)
@@ -109,7 +104,14 @@ async def _serve(
 ) -> bool:
     """Serve until a signal; True if it was Ctrl-C."""
     key = os.environ.get(_SERVER_KEY) or None
-    clients = [EdgeClient(server, draft=model, api_key=key, offline="fail") for model in models]
+    try:
+        clients = [EdgeClient(server, draft=model, api_key=key, offline="fail") for model in models]
+    except InvalidRequest as error:
+        if error.field != "api_key":
+            raise
+        raise InvalidRequest(
+            f"{_SERVER_KEY} is no usable key for the server: {error.message}", field=_SERVER_KEY
+        ) from error
     pool = Pool(clients, queue=queue)
     connecting = asyncio.create_task(_connected(pool))
     try:
@@ -146,13 +148,22 @@ def _failed_late(connecting: asyncio.Task[None]) -> None:
 
 
 async def _connected(pool: Pool) -> None:
-    """Connect; a device may be offline for now, but what cannot get better by itself ends."""
+    """Connect; a device may be offline for now, but what cannot get better by itself ends.
+
+    Raises:
+        CosdError: what cannot.
+    """
     try:
         await pool.connect()
         card = await pool.card()
         log.info("the server writes with %s", card.model)
     except (TransportError, ServerUnavailable) as error:
         log.warning("%s; requests are refused until the server answers", error.message)
+    except Unauthorized as error:
+        given = "came from" if os.environ.get(_SERVER_KEY) else "is read from"
+        raise Unauthorized(
+            f"{error.message} (the gateway's key for the server {given} {_SERVER_KEY})"
+        ) from error
 
 
 def _opened(folder: Path, threads: int | None) -> OnnxDraft:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from types import FrameType
 from typing import Final
@@ -12,6 +13,8 @@ from fastapi import FastAPI
 
 from server_app.gateway.pool import Pool
 from server_app.own_signals import OwnSignals
+
+log = logging.getLogger("server_app.gateway")
 
 _GRACE: Final = 3.0  # seconds for texts that are being written when the gateway ends
 _CUT_OFF: Final = 2  # seconds for what they are told then
@@ -52,6 +55,10 @@ class Process(OwnSignals):
 
     def _end_soon(self) -> None:
         if self._ending is None:
+            log.info(
+                "going down, %d requests under way; a second signal does not wait for them",
+                self._pool.requests,
+            )
             self._ending = asyncio.ensure_future(self._end())
         else:
             self._hurry.set()

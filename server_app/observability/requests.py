@@ -31,6 +31,7 @@ _WEBSOCKET: Final = "WEBSOCKET"
 _PREFIX: Final = 8  # characters of session ids and owners that are logged
 # Asked for every few seconds, or once a round: too many for a line each.
 _FREQUENT = re.compile(r"/(health|ready|metrics)|.*/(verify|ask)")
+_READY: Final = "/ready"
 
 
 class RequestLog:
@@ -142,6 +143,9 @@ def _write(
 ) -> None:
     if status >= 500 and status != 503:
         level = logging.ERROR
+    elif status == 503 and route == _READY:
+        # Its answer while a server drains, to whoever asks every few seconds.
+        level = logging.DEBUG
     elif status == 503 or not status:
         level = logging.WARNING
     elif status < 400 and _FREQUENT.fullmatch(route):

@@ -71,6 +71,7 @@ def test_it_answers_and_ends(server: Serving, number: signal.Signals, status: in
         _, errors = process.communicate(timeout=20)
         assert process.returncode == status, errors
         assert "Traceback" not in errors
+        assert "INFO going down, 0 requests under way" in errors
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -126,6 +127,27 @@ def test_other_machines_are_warned_of(server: Serving) -> None:
         process.kill()
         process.communicate()
     assert any("COSD_GATEWAY_KEY is not set" in line for line in lines)
+
+
+def test_a_key_that_the_server_does_not_take() -> None:
+    with serving(keys=("good",)) as server:
+        said = refused(*ALONE, "--server", server.url, COSD_API_KEY="bad")
+        assert "not accepted" in said
+        assert "key for the server came from COSD_API_KEY" in said
+        assert "is read from COSD_API_KEY" in refused(*ALONE, "--server", server.url)
+    said = refused(*ALONE, COSD_API_KEY="ü")
+    assert said.startswith("error: COSD_API_KEY is no usable key")
+
+
+def test_lines_have_the_time_as_those_of_a_server(server: Serving) -> None:
+    process = cosd(*ALONE, "--server", server.url)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+    finally:
+        process.kill()
+        process.communicate()
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z INFO ", line)
 
 
 def test_one_line_says_what_is_wrong(server: Serving, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ async def broken(request: Request) -> Response:
     raise ValueError("the secret prompt")
 
 
+async def not_ready(request: Request) -> Response:
+    return PlainTextResponse("draining", status_code=503)
+
+
 async def socket(websocket: WebSocket) -> None:
     await websocket.accept()
     await websocket.send_text(current_request_id())
@@ -47,6 +51,8 @@ def app() -> tuple[RequestLog, Metrics]:
         routes=[
             Route("/echo", echo),
             Route("/broken", broken),
+            Route("/ready", not_ready),
+            Route("/full", not_ready),
             WebSocketRoute("/socket", socket),
             WebSocketRoute("/refused", refused),
         ]
@@ -150,3 +156,12 @@ def test_lines_hold_facts(caplog: pytest.LogCaptureFixture) -> None:
         "request_id": "line",
         "tokens": 3,
     }
+
+
+def test_a_probe_of_a_draining_server_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    logged, _ = app()
+    with TestClient(logged) as client, caplog.at_level(logging.DEBUG, "server_app"):
+        client.get("/ready")
+        client.get("/full")
+    levels = [record.levelno for record in caplog.records if record.name.endswith("requests")]
+    assert levels == [logging.DEBUG, logging.WARNING]
