@@ -39,7 +39,15 @@ def checked_url(base_url: str) -> str:
             f"{shown(base_url)} has port {url.port}; a port is within [1, 65535]",
             field="base_url",
         )
-    return str(url).rstrip("/")
+    address = str(url).rstrip("/")
+    if url.path.rstrip("/").endswith("/v1"):
+        # What OpenAI's clients want; the SDK adds the path itself.
+        raise InvalidRequest(
+            f"{shown(base_url)} is an address for OpenAI's clients; give it without /v1: "
+            f"{address.removesuffix('/v1')}",
+            field="base_url",
+        )
+    return address
 
 
 def checked_key(api_key: str) -> str:

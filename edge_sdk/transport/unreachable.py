@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from edge_sdk.errors import ConnectionFailed
+
+# OpenSSL's names, as different versions of it give them, for an answer that is no TLS.
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def proxy_of(base_url: str) -> str | None:
@@ -33,6 +37,11 @@ def unreachable(base_url: str, error: Exception, *, proxy: str | None) -> Connec
             f"no connection to {base_url} through the proxy {place} that the environment names "
             f"({reason}); is that proxy right, and does it reach the server? "
             f"NO_PROXY={httpx.URL(base_url).host} goes without it"
+        )
+    if any(name in reason for name in _NO_TLS):
+        return ConnectionFailed(
+            f"no connection to {base_url}: what answers there does not speak TLS; use http://, or "
+            f"put TLS in front of the server"
         )
     return ConnectionFailed(
         f"no connection to {base_url} ({reason}); is the server running and reachable?"

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from harness.serving import Serving
 
 from edge_sdk import EdgeClient, Retry
 from edge_sdk.errors import ConnectionFailed, InvalidRequest
@@ -23,8 +24,8 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def said(transport: Any = "http", **options: Any) -> str:
-    client = EdgeClient(SERVER, transport=transport, retry=Retry(attempts=1), **options)
+async def said(transport: Any = "http", *, address: str = SERVER, **options: Any) -> str:
+    client = EdgeClient(address, transport=transport, retry=Retry(attempts=1), **options)
     with pytest.raises(ConnectionFailed) as caught:
         await client.transport.verify("0" * 32, Verify(0, 0))
     await client.aclose()
@@ -58,3 +59,18 @@ def test_what_is_no_proxy(monkeypatch: pytest.MonkeyPatch, name: str, address: s
     monkeypatch.setenv(name, address)
     with pytest.raises(InvalidRequest, match="the proxy that the environment names"):
         EdgeClient(SERVER)
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+async def test_a_server_without_tls(transport: str, server: Serving) -> None:
+    said_it = await said(transport, address=server.url.replace("http://", "https://"))
+    assert said_it.endswith("does not speak TLS; use http://, or put TLS in front of the server")
+    assert "SSL" not in said_it
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/behind/v1"])
+def test_an_address_of_openais_clients(path: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"give it without /v1: http://127\.0\.0\.1:1") as told:
+        EdgeClient(f"{SERVER}{path}")
+    assert told.value.message.endswith(path.rstrip("/").removesuffix("/v1"))
+    EdgeClient(f"{SERVER}/v1x")
