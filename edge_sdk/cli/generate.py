@@ -17,6 +17,9 @@ from edge_sdk.cli.figures import figures
 from edge_sdk.cli.options import DEFAULT_SERVER, DraftOption, ServerOption, draft_folder
 from edge_sdk.cli.output import check_stdout, write
 from edge_sdk.client import EdgeClient
+from edge_sdk.decoding.autoregressive import Autoregressive
+from edge_sdk.decoding.coupled import Coupled
+from edge_sdk.decoding.greedy import Greedy
 from edge_sdk.decoding.method import Method
 from edge_sdk.decoding.registry import METHODS, method_named
 from edge_sdk.errors import InvalidRequest, Unauthorized
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from edge_sdk.draft.onnx import OnnxDraft
 
 _KEY = "COSD_API_KEY"
+# Their texts depend on the seed alone; those of the others on how they were cut into blocks too.
+_OF_THE_SEED = (Coupled.name, Greedy.name, Autoregressive.name)
 
 
 def _labelled() -> str:
@@ -58,8 +63,7 @@ def generate(
         str,
         typer.Option(
             metavar="N|auto",
-            help="Tokens drafted a round; auto measures and chooses. A seed repeats a text of "
-            "hybrid or candidates only with a number.",
+            help="Tokens drafted a round; auto measures and chooses. See --seed.",
         ),
     ] = "auto",
     window: Annotated[
@@ -82,7 +86,14 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(help="String that ends the text; may be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="64 bits; the same seed repeats a text.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="64 bits; the same seed repeats a text. Where gamma is auto, only with "
+            f"{', '.join(_OF_THE_SEED)}.",
+            show_default="drawn",
+        ),
+    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="Send the prompt as a chat message.")
     ] = False,
@@ -144,9 +155,17 @@ def generate(
                     window=window,
                     on_round=None if tracing is None else tracing.round,
                 )
-                await _print(stream, tracing)
+                try:
+                    await _print(stream, tracing)
+                except BrokenPipeError:
+                    raise
+                except BaseException:
+                    # Also of a text that broke off, one would know what it cost.
+                    if stats and stream.stats.tokens:
+                        _report(stream, tokens_a_round)
+                    raise
                 if stats:
-                    _report(stream)
+                    _report(stream, tokens_a_round)
         finally:
             if model is not None:
                 model.close()
@@ -203,13 +222,17 @@ async def _print(stream: Stream, trace: Trace | None) -> None:
         write("\n")
 
 
-def _report(stream: Stream) -> None:
+def _report(stream: Stream, gamma: int | Literal["auto"]) -> None:
     if sys.stderr is None:
         return
     table = figures([stream.stats])
     console = Console(stderr=True)
     console.print(table)
-    console.print(f"finish: {stream.finish}, seed: {stream.seed}", highlight=False)
+    blocks_matter = gamma == "auto" and stream.stats.method not in _OF_THE_SEED
+    repeats = " (repeats a text only with a number as --gamma)" if blocks_matter else ""
+    console.print(
+        f"finish: {stream.finish or 'broke off'}, seed: {stream.seed}{repeats}", highlight=False
+    )
 
 
 def _gamma(given: str) -> int | Literal["auto"]:

@@ -20,7 +20,9 @@ def write(text: str) -> None:
     """Write `text` at once.
 
     Raises:
-        CosdError: the disk is full, the reader is gone, or the encoding has no such letter.
+        BrokenPipeError: the reader is gone, as `head` is when it has enough; typer ends the
+            program for it without a word.
+        CosdError: the disk is full, or the encoding has no such letter.
     """
     try:
         sys.stdout.write(text)
@@ -30,6 +32,8 @@ def write(text: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+        if isinstance(error, BrokenPipeError):
+            raise
         raise CosdError(f"stdout cannot be written: {error.strerror}") from error
     except UnicodeEncodeError as error:
         raise CosdError(

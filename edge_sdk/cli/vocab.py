@@ -71,6 +71,8 @@ def vocab(
     try:
         with _at_rest(a) as at_a, _at_rest(b) as at_b:
             _report(_side("A", at_a), _side("B", at_b), _text(text), samples)
+    except BrokenPipeError:  # typer ends the program for it without a word
+        raise
     except OSError as error:
         raise ModelFolderInvalid(
             f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}"

@@ -15,12 +15,18 @@ ROOT = Path(__file__).parents[3]
 SERVER = """
 import sys
 from edge_sdk.cli import generate as module
+from edge_sdk.errors import SessionLost
+from edge_sdk.stats import Stats
 
 class Stream:
+    stats = Stats(method="hybrid", tokens=1, seconds=1.0)
+    finish = None
+    seed = 7
     async def __aenter__(self): return self
     async def __aexit__(self, *error): return None
     async def __aiter__(self):
         yield type("Piece", (), {"text": "caf\u00e9"})
+        if "breaks" in sys.argv: raise SessionLost("the server went")
 
 class Client:
     def __init__(self, server, *, draft, api_key, **options): print("key", api_key, file=sys.stderr)
@@ -59,6 +65,25 @@ def test_a_full_disk() -> None:
     status, errors = text("> /dev/full")
     assert status == 1
     assert errors[1:] == ["error: stdout cannot be written: No space left on device (error)"]
+
+
+def test_a_reader_that_is_gone() -> None:
+    away = "import os; end, start = os.pipe(); os.close(end); os.dup2(start, 1); "
+    status, errors = generate("hi --method autoregressive", code=away + SERVER + RUN)
+    assert (status, errors[1:]) == (1, [])
+
+
+def test_what_a_text_that_broke_off_cost() -> None:
+    plain = "--method autoregressive"
+    status, errors = generate(f"breaks {plain} > /dev/null", code=SERVER + RUN)
+    assert status == 1
+    assert any("target calls a token" in line for line in errors)
+    assert errors[-2].startswith("finish: broke off, seed: 7 (repeats a text only with a number")
+    assert errors[-1] == "error: the server went (session_lost)"
+    fixed = generate(f"hi {plain} --gamma 3 > /dev/null", code=SERVER + RUN)[1]
+    assert fixed[-1].endswith("seed: 7")
+    without = generate(f"breaks {plain} --no-stats > /dev/null", code=SERVER + RUN)[1]
+    assert without[1:] == [errors[-1]]
 
 
 def test_an_encoding_without_the_letters() -> None:
