@@ -27,7 +27,14 @@ DEVICE = frozenset(
 )
 CLI = frozenset({"rich", "typer"})
 # Modules of the server's room that run on a device, with the extra `gateway` alone.
-GATEWAY_PARTS = ("gateway", "openai/interface", "listening.py", "own_signals.py")
+GATEWAY_PARTS = (
+    "gateway",
+    "openai/interface",
+    "listening.py",
+    "observability/facts.py",
+    "observability/logs.py",
+    "own_signals.py",
+)
 GATEWAY = CLI | {"fastapi", "pydantic", "pydantic_core", "starlette", "uvicorn"}
 EMPTY_NAMES = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
 

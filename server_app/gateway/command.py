@@ -22,7 +22,7 @@ from server_app.gateway.drafted_text import AUTO
 from server_app.gateway.pool import Pool
 from server_app.gateway.process import Process
 from server_app.listening import address_of, bound, only_this_machine
-from server_app.observability import logs
+from server_app.observability.logs import configure
 
 log = logging.getLogger("server_app.gateway")
 
@@ -64,7 +64,7 @@ def gateway(
 
     Example: `cosd gateway --server http://gpu-box:8077 --draft my-draft`
     """
-    logs.configure("info", "text")
+    configure("info", "text")
     if method != AUTO:
         method_named(method)
     folder = draft_folder(draft, method=method)
