@@ -1,9 +1,10 @@
-"""Errors as HTTP replies: JSON with code, message and field, on every route."""
+"""Errors as HTTP replies: JSON with code, message and field, on every route, and beside them what
+OpenAI's clients look for, who ask `/v1/models` and what is not here."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from edge_sdk.errors import CosdError, InvalidRequest, NotFound
 from server_app.observability.facts import current_facts
+from server_app.openai.interface.problems import type_of
 
 HTTP_ERROR: Final = "http_error"
 
@@ -23,8 +25,13 @@ def reply(error: CosdError) -> JSONResponse:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
-    body = {"error": {"code": error.code, "message": error.message, "field": error.field}}
+    body = _body(error.status, error.code, error.message, error.field)
     return JSONResponse(body, status_code=error.status, headers=headers)
+
+
+def _body(status: int, code: str, message: str, field: str | None) -> dict[str, Any]:
+    own = {"code": code, "message": message, "field": field}
+    return {"error": {**own, "type": type_of(status), "param": field}}
 
 
 def install(app: FastAPI) -> None:
@@ -44,7 +51,7 @@ def install(app: FastAPI) -> None:
         if error.status_code == 404:
             return noted(NotFound(f"there is nothing at {request.url.path}"))
         current_facts().fail(HTTP_ERROR)
-        body = {"error": {"code": HTTP_ERROR, "message": str(error.detail), "field": None}}
+        body = _body(error.status_code, HTTP_ERROR, str(error.detail), None)
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
     async def validation(request: Request, error: Exception) -> Response:

@@ -87,7 +87,10 @@ async def models(owner: Owner, request: Request) -> ServerCard:
 async def model(owner: Owner, request: Request, name: str) -> ListedModel:
     names: ModelNames = request.app.state.model_names
     if name not in names:
-        raise NotFound(f"there is no model {name[:80]!r} here; this server has {', '.join(names)}")
+        raise NotFound(
+            f"there is no model {name[:80]!r} here; this server has {', '.join(names)}",
+            field="model",
+        )
     return ListedModel(id=name, created=names.created)
 
 

@@ -109,7 +109,7 @@ async def test_an_app_takes_over_when_it_is_loaded() -> None:
         assert "half way" in (await life.client.get("/ready")).json()["detail"]
         refused = await life.client.put("/v1/sessions/x")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert set(refused.json()["error"]) == {"code", "message", "field"}
+        assert set(refused.json()["error"]) == {"code", "message", "field", "type", "param"}
         for path in ("/v1/completions", "/v1/chat/completions"):
             refused = await life.client.post(path)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")

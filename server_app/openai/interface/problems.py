@@ -48,19 +48,21 @@ def status_of(error: CosdError) -> int:
     return error.status
 
 
+def type_of(status: int) -> str:
+    """OpenAI's word for the kind of an error with that HTTP status."""
+    if status == RateLimited.status:
+        return "rate_limit_error"
+    if status == Unauthorized.status:
+        return "authentication_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
 def body_of(error: CosdError) -> dict[str, Any]:
     """The error object; also an event of a stream that has begun."""
-    status = status_of(error)
-    if status == RateLimited.status:
-        kind = "rate_limit_error"
-    elif status == Unauthorized.status:
-        kind = "authentication_error"
-    else:
-        kind = "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
             "message": error.message,
-            "type": kind,
+            "type": type_of(status_of(error)),
             "param": error.field,
             "code": next((c for cls, c in _CODES.items() if isinstance(error, cls)), error.code),
         }

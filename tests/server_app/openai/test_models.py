@@ -21,6 +21,31 @@ def test_one(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-4")
 
 
+def test_refusals_serve_the_sdk_and_openai_s_clients(
+    server: Serving, client: openai.OpenAI
+) -> None:
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("gpt-4")
+    assert (missing.value.code, missing.value.param) == ("not_found", "model")
+    with pytest.raises(openai.NotFoundError, match="nothing at /v1/embeddings") as nowhere:
+        client.post("/embeddings", body={}, cast_to=object)
+    assert nowhere.value.type == "invalid_request_error"
+    with (
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="wrong", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError) as wrong,
+    ):
+        stranger.models.list()
+    assert (wrong.value.type, wrong.value.param) == ("authentication_error", None)
+    assert wrong.value.code == "unauthorized"
+    assert wrong.value.body == {
+        "code": "unauthorized",
+        "message": "the API key is not accepted by this server",
+        "field": None,
+        "type": "authentication_error",
+        "param": None,
+    }
+
+
 async def test_the_sdk_reads_its_card(server: Serving) -> None:
     async with connected(server, api_key="key-of-one") as sdk:
         await sdk.connect()
