@@ -21,7 +21,8 @@ class again on the other side.
     │   ├── SequenceGap           an earlier sequence number never came
     │   └── BaseMismatch          base or parent do not fit the session
     ├── RateLimited               over a limit of this key
-    ├── ServerUnavailable         starting, draining or overloaded
+    ├── ServerUnavailable         overloaded
+    │   └── ServerAway            starting or going down (texts wait for it as for a link)
     ├── ServerFault               the server failed on this request
     ├── TransportError            nothing usable came back
     │   ├── ConnectionFailed
@@ -63,6 +64,7 @@ __all__ = [
     "RateLimited",
     "SequenceConflict",
     "SequenceGap",
+    "ServerAway",
     "ServerFault",
     "ServerUnavailable",
     "SessionError",
@@ -175,6 +177,10 @@ class RateLimited(CosdError):
 class ServerUnavailable(CosdError):
     code = "server_unavailable"
     status = 503
+
+
+class ServerAway(ServerUnavailable):
+    code = "server_away"
 
 
 class ServerFault(CosdError):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeVar, get_args
 
 from edge_sdk.arguments import kind, shown
-from edge_sdk.errors import ConnectionFailed, InvalidRequest, TimedOut
+from edge_sdk.errors import ConnectionFailed, CosdError, InvalidRequest, ServerAway, TimedOut
 from edge_sdk.waiting import MAX_RETRY_AFTER, Retry
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ R = TypeVar("R")
 class Outage:
     """Whether the link is down, for all texts of a client.
 
-    It is down once a request was tried as often as `Retry` says and nothing came back, and up
-    again with the next reply.
+    It is down once a request was tried as often as `Retry` says and nothing came back, or only
+    that the server is starting or going down, and up again with the next reply.
 
     Args:
         policy: what is done then, see `EdgeClient`.
@@ -69,19 +69,19 @@ class Outage:
             request: may be made any number of times.
 
         Raises:
-            CosdError: of the request; `ConnectionFailed` and `TimedOut` only by the policy
-                "fail".
+            CosdError: of the request; `ConnectionFailed`, `TimedOut` and `ServerAway` only by
+                the policy "fail".
         """
         while True:
             try:
                 reply = await request()
-            except (ConnectionFailed, TimedOut) as error:
+            except (ConnectionFailed, TimedOut, ServerAway) as error:
                 await self.endure(error)
             else:
                 self.over()
                 return reply
 
-    async def endure(self, error: ConnectionFailed | TimedOut) -> None:
+    async def endure(self, error: CosdError) -> None:
         """Wait before the next try of what failed with `error`; raise it by the policy "fail"."""
         if self.policy == "fail":
             raise error

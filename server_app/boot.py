@@ -12,7 +12,7 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from edge_sdk.errors import ServerUnavailable
+from edge_sdk.errors import ServerAway
 from server_app import problems
 from server_app.openai.interface import problems as openai_problems
 from server_app.readiness import health_reply
@@ -72,9 +72,7 @@ class Boot:
         elif scope["path"] == "/ready":
             reply = health_reply(503, "loading", told)
         else:
-            error = ServerUnavailable(
-                "the model is still loading; try again shortly", retry_after=1.0
-            )
+            error = ServerAway("the model is still loading; try again shortly", retry_after=1.0)
             form = openai_problems if scope["path"] in openai_problems.PATHS else problems
             reply = form.reply(error)
         await reply(scope, receive, send)

@@ -14,6 +14,7 @@ from edge_sdk.decoding.coins import Coins
 from edge_sdk.errors import (
     CosdError,
     SequenceConflict,
+    ServerAway,
     ServerFault,
     ServerUnavailable,
     SessionLost,
@@ -146,13 +147,14 @@ class Host:
             SequenceConflict: the id is in use for something else.
             SessionLost: it was closed already; requests may overtake each other.
             RateLimited: the key is over one of its limits.
-            ServerUnavailable: going down, or every session is in use.
+            ServerAway: going down.
+            ServerUnavailable: every session is in use.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if (reply := self._opened_before(owner, session_id, digest)) is not None:
             return reply
         if self.draining:
-            raise ServerUnavailable("the server is going down; try again shortly", retry_after=1.0)
+            raise ServerAway("the server is going down; try again shortly", retry_after=1.0)
         self.quotas.request(owner, time.monotonic())
         pair = None if message.pair_id is None else self._pairs.get(message.pair_id)
         session = await self._opening.session(owner, message, pair)
@@ -184,7 +186,8 @@ class Host:
         Raises:
             SessionLost: no such session of this owner.
             RateLimited: the key is over one of its limits.
-            ServerUnavailable: overloaded, or going down.
+            ServerAway: going down.
+            ServerUnavailable: overloaded.
             SequenceConflict, SequenceGap, BaseMismatch, InvalidRequest: see `NumberedRequests`.
         """
         held = self._held(owner, session_id)
@@ -275,13 +278,11 @@ class Host:
 
     def _held(self, owner: str, session_id: str) -> Held:
         """Raises:
-        ServerUnavailable: nothing is begun any more.
+        ServerAway: nothing is begun any more.
         SessionLost: no such session of this owner.
         """
         if self.closing:
-            raise ServerUnavailable(
-                "the server is going down; open the session again", retry_after=1.0
-            )
+            raise ServerAway("the server is going down; open the session again", retry_after=1.0)
         return self._sessions.get(owner, session_id)
 
     def _still_here(self, held: Held) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from edge_sdk.errors import BaseMismatch, SequenceConflict, ServerUnavailable
+from edge_sdk.errors import BaseMismatch, SequenceConflict, ServerAway
 from edge_sdk.wire import Finish, Generate, Generated, Verify
 from server_app.engine.admission import check_tokens
 from server_app.engine.store import Held
@@ -64,7 +64,7 @@ class TokenStream:
     async def tokens(self) -> AsyncGenerator[Generated, None]:
         """Raises:
         SequenceConflict: a newer stream took over.
-        ServerUnavailable: the server is going down.
+        ServerAway: the server is going down.
         """
         try:
             async for token in self._tokens():
@@ -91,7 +91,7 @@ class TokenStream:
                 if position - self._base == self._limit:
                     return
                 if self._closing():
-                    raise ServerUnavailable("the server is going down; open the session again")
+                    raise ServerAway("the server is going down; open the session again")
 
     async def _token(self, stream: int, position: int) -> Generated | None:
         """The token at a position, decoded if it is the next one; None past the end."""

@@ -81,7 +81,7 @@ def grid_law(
     if not np.isfinite(top):
         return GridLaw.of_counts(on_grid(shaped(logits, sampling, seen)))
     ranks = np.flatnonzero(row >= np.float32(top - _REACH * sampling.temperature))
-    law = row[ranks]
+    law = row[ranks].astype(np.float32, copy=False)
     law -= np.float32(top)
     law *= np.float32(1 / sampling.temperature)
     np.exp(law, out=law)

@@ -14,6 +14,7 @@ from edge_sdk.errors import (
     ProtocolError,
     RateLimited,
     SequenceConflict,
+    ServerAway,
     ServerUnavailable,
     SessionLost,
     TimedOut,
@@ -122,7 +123,7 @@ async def stretch_alone(
             after = error.retry_after or 0.0
             if failures < client.retry.attempts and after <= MAX_RETRY_AFTER:
                 await asyncio.sleep(max(after, client.retry.delay(failures)))
-            elif isinstance(error, ConnectionFailed | TimedOut) and not isinstance(
+            elif isinstance(error, ConnectionFailed | TimedOut | ServerAway) and not isinstance(
                 error, _EndedEarly
             ):
                 await client.outage.endure(error)

@@ -12,7 +12,7 @@ from edge_sdk.errors import (
     ModelError,
     PreparationError,
     ProtocolError,
-    ServerUnavailable,
+    ServerAway,
     error_for_code,
 )
 from edge_sdk.wire.frames import Failure
@@ -30,7 +30,7 @@ def refusal(
         code, message, field = str(body["code"]), body["message"], body.get("field")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         if status in _OF_A_PROXY:
-            return ServerUnavailable(
+            return ServerAway(
                 f"{base_url} answered {status} to {path} without an error of this protocol; a "
                 f"proxy answers so while the server behind it is away",
                 retry_after=_seconds(headers),

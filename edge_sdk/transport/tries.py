@@ -58,7 +58,7 @@ class Tries:
                 late = time.monotonic() - begin > 1.5 * self.timeouts.setup
                 if late and wait == "setup" and isinstance(error, TimedOut):
                     raise
-                log.warning("sending again in %.2f s: %s", seconds, error)
+                log.info("sending again in %.2f s: %s", seconds, error)
             await asyncio.sleep(seconds)
             self.retries += 1
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from edge_sdk.errors import CosdError, ServerFault, ServerUnavailable
+from edge_sdk.errors import CosdError, ServerAway, ServerFault, ServerUnavailable
 from edge_sdk.wire import Generation
 from server_app.engine.observer import Observer
 from server_app.engine.outcome import Outcome
@@ -126,7 +126,8 @@ class Engine:
         """Carry out a work.
 
         Raises:
-            ServerUnavailable: too many wait, it waited too long, or the server is going down.
+            ServerUnavailable: too many wait, or it waited too long.
+            ServerAway: the server is going down.
             Abandoned: nobody wants it any more.
             ServerFault: the model failed on it.
             SessionLost: the session was closed meanwhile.
@@ -146,7 +147,7 @@ class Engine:
         """Run a function on the thread, between two steps.
 
         Raises:
-            ServerUnavailable: the server is going down.
+            ServerAway: the server is going down.
         """
         return await self._submit(_Item(Outcome(), action=action))
 
@@ -191,7 +192,7 @@ class Engine:
     async def _submit(self, item: _Item) -> Any:
         with self._ready:
             if self._stopping:
-                raise ServerUnavailable("the server is going down; try again shortly")
+                raise ServerAway("the server is going down; try again shortly")
             self._incoming.append(item)
             self._ready.notify()
         return await item.outcome.wait()
@@ -207,7 +208,7 @@ class Engine:
             with self._ready:
                 self._stopping = True
                 left = [*self._waiting.values(), *self._incoming]
-            error = ServerUnavailable("the server is going down; try again shortly")
+            error = ServerAway("the server is going down; try again shortly")
             Outcome.deliver([(item.outcome, error) for item in left], failed=True)
 
     def _round(self) -> bool:

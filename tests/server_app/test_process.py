@@ -155,7 +155,7 @@ def test_loading_serving_draining() -> None:
         early = server.open(1, method="greedy")
         assert early.status_code == 503
         assert early.headers["retry-after"] == "1"
-        assert early.json()["error"]["code"] == "server_unavailable"
+        assert early.json()["error"]["code"] == "server_away"
 
         server.ready()
         assert server.get("/ready").json()["status"] == "ready"
@@ -211,7 +211,7 @@ def test_after_the_drain_streams_are_told_and_a_verify_is_finished() -> None:
         assert split(answer) == (Down.REPLY, 0)
         waiting.join(5)
         stream.join(5)
-        assert stream.frames[-1].error == "server_unavailable"
+        assert stream.frames[-1].error == "server_away"
         assert not any(frame.error for frame in stream.frames[:-1])
         (reply,) = replies
         assert reply.status_code == 200

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from edge_sdk.cli.app import build
-from server_app.command import serve
+from edge_sdk.errors import InvalidRequest
+from server_app.command import serve, settings_from
 from server_app.options import panel_of
 from server_app.settings import Settings
 
@@ -98,3 +99,30 @@ def test_bounds(wrong: dict[str, object]) -> None:
 
 def test_a_metrics_key_that_is_blank_is_none() -> None:
     assert Settings(metrics_key="  ").metrics_key is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("COSD_PORT", "99999", "COSD_PORT is '99999'; it must be within [0, 65535]"),
+        ("COSD_PORT", "abc", "COSD_PORT is 'abc'; it must be an integer within [0, 65535]"),
+        ("COSD_LOG_FORMAT", "xml", "COSD_LOG_FORMAT is 'xml'; it must be text or json"),
+        ("COSD_WARM_UP", "perhaps", "COSD_WARM_UP is 'perhaps'; it must be true or false"),
+        (
+            "COSD_API_KEYS",
+            "a,schl\u00fcssel",
+            "COSD_API_KEYS: has a key that an HTTP header cannot",
+        ),
+    ],
+)
+def test_a_variable_is_named_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidRequest) as caught:
+        settings_from({})
+    assert caught.value.message.startswith(said)
+    assert "schl" not in caught.value.message
+    # The command line has the last word.
+    if name == "COSD_PORT":
+        assert settings_from({"port": 1}).port == 1

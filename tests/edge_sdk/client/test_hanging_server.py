@@ -47,7 +47,7 @@ async def hanging(drips: bool) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("drips", [False, True])
 async def test_setting_up_has_a_deadline(drips: bool, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.INFO)
     async with hanging(drips) as url:
         timeouts = Timeouts(reply=9, setup=0.2)
         transport = HttpTransport(url, timeouts=timeouts, retry=RETRY)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import logging
+from collections.abc import AsyncIterator
 
 import pytest
 from harness.serving import (
@@ -24,7 +26,8 @@ from harness.serving import (
 
 from edge_sdk import EdgeClient, Origin, Piece, Retry
 from edge_sdk.draft.toy import ToyDraft
-from edge_sdk.errors import ConnectionFailed, InvalidRequest
+from edge_sdk.errors import ConnectionFailed, InvalidRequest, ServerAway
+from edge_sdk.offline import OfflinePolicy
 
 METHODS = ["coupled", "autoregressive"]
 TOKENS = 60
@@ -66,6 +69,60 @@ async def test_a_text_waits_until_the_link_is_back(
         assert ids == await own_text(server, 4)
     said = [record.message for record in caplog.records if record.name == "edge_sdk.offline"]
     assert [line.partition(";")[0] for line in said] == ["the link is down", "the link is back"]
+
+
+@contextlib.asynccontextmanager
+async def loading(port: int) -> AsyncIterator[list[str]]:
+    """A server whose model is not there yet; gives the requests that it was asked."""
+    asked: list[str] = []
+    body = b'{"error": {"code": "server_away", "message": "the model is still loading"}}'
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b" ")[1].decode())
+        writer.write(
+            b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
+            b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(refuse, "127.0.0.1", port)
+    try:
+        yield asked
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize("offline", ["wait", "draft"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_server_that_loads_is_waited_for_like_the_link(
+    method: str, offline: OfflinePolicy
+) -> None:
+    with serving(lambda: toy_target(seconds_per_pass=0.01)) as server:
+        async with connected(server, related_draft(), retry=RETRY, offline=offline) as client:
+            stream = client.generate(PROMPT, method=method, seed=4, max_tokens=TOKENS)
+            reading = asyncio.create_task(ids_of(stream))
+            await until(lambda: len(stream.tokens) > 5, 30)
+            await asyncio.to_thread(server.stop, hard=True)
+            async with loading(server.port) as asked:
+                await until(lambda: len(asked) > 4 * RETRY.attempts, 30)
+                assert not reading.done()
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(30):
+                ids = await reading
+        assert ids == await own_text(server, 4)
+
+
+async def test_a_server_that_loads_ends_a_text_that_must_not_wait() -> None:
+    with serving(lambda: toy_target(seconds_per_pass=0.01)) as server:
+        async with connected(server, related_draft(), retry=RETRY, offline="fail") as client:
+            stream = client.generate(PROMPT, max_tokens=3000)
+            await anext(stream)
+            await asyncio.to_thread(server.stop, hard=True)
+            async with loading(server.port):
+                with pytest.raises(ServerAway, match="still loading"):
+                    await ids_of(stream)
 
 
 @pytest.mark.parametrize("method", METHODS)

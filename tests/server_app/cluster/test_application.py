@@ -40,7 +40,7 @@ def test_arguments_of_a_serve_config() -> None:
     assert deployment.init_args[0].max_sessions == 9
     with pytest.raises(InvalidRequest, match="there is no setting 'replica'"):
         build({"target": "toy:1", "replica": 4})
-    with pytest.raises(InvalidRequest, match="setting replicas: "):
+    with pytest.raises(InvalidRequest, match=r"replicas is 0; it must be within \[1, 4096\]"):
         build({"target": "toy:1", "replicas": 0})
 
 

@@ -92,7 +92,7 @@ async def test_an_error_inside_a_stream_is_counted() -> None:
         raw.host.draining = raw.host.closing = True
         await task
         figures = await scrape(raw)
-    assert of(figures, "cosd_errors_total", code="server_unavailable") == 1
+    assert of(figures, "cosd_errors_total", code="server_away") == 1
     assert of(figures, "cosd_ready") == 0
 
 

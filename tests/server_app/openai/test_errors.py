@@ -113,6 +113,26 @@ def test_the_field_is_named(client: openai.OpenAI, path: str, field: str, value:
     assert field in error.message
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "value", "said"),
+    [
+        ("/completions", "n", 9, "n is 9; it must be within [1, 8]"),
+        ("/completions", "n", 1.0, "n is 1.0 (float); it must be an integer within [1, 8]"),
+        ("/completions", "stream", 1, "stream is 1 (int); it must be true or false"),
+        ("/completions", "stop", [3], "stop[0] is 3 (int); it must be a string"),
+        ("/chat/completions", "messages", [], "messages has 0 items; give 1 to 1024"),
+        ("/chat/completions", "messages", [3], "messages[0] is 3; it must be an object"),
+    ],
+)
+def test_the_value_is_told_and_what_to_give(
+    client: openai.OpenAI, path: str, field: str, value: Any, said: str
+) -> None:
+    base = COMPLETION if path == "/completions" else CHAT
+    error = refused(client, path, {**base, field: value})
+    assert isinstance(error.body, dict)
+    assert error.body["message"] == said
+
+
 @pytest.mark.parametrize(("turn", "field"), TURNS)
 def test_the_field_of_a_turn_is_named(
     client: openai.OpenAI, turn: dict[str, Any], field: str

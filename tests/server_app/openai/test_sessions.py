@@ -221,7 +221,7 @@ async def test_a_server_that_goes_down_ends_its_streams(slow: Serving) -> None:
                 [event async for event in events]
         finally:
             host.draining = host.closing = False
-        assert caught.value.code == "server_unavailable"
+        assert caught.value.code == "server_away"
     await stands_still(slow)
 
 

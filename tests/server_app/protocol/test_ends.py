@@ -17,9 +17,9 @@ async def test_a_draining_server_ends_streams_and_opens_nothing() -> None:
         await until(lambda: raw.target.passes > 5)
         assert (await raw.client.get("/ready")).status_code == 200
         raw.host.draining = raw.host.closing = True
-        assert frames((await task).content)[-1].error == "server_unavailable"
+        assert frames((await task).content)[-1].error == "server_away"
         reply = await raw.send("PUT", f"/v1/sessions/{'2' * 32}", opening())
-        assert error(reply) == (503, "server_unavailable")
+        assert error(reply) == (503, "server_away")
         assert reply.headers["retry-after"] == "1"
         assert (await raw.client.get("/ready")).status_code == 503
         assert (await raw.client.get("/health")).status_code == 200

@@ -88,4 +88,4 @@ async def test_an_upgrade_while_the_model_loads_is_told_to_come_again() -> None:
     scope = {"type": "websocket", "path": "/x", "extensions": extensions}
     await boot(scope, receive, send)
     assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 503)
-    assert json.loads(sent[1]["body"])["error"]["code"] == "server_unavailable"
+    assert json.loads(sent[1]["body"])["error"]["code"] == "server_away"
