@@ -124,14 +124,15 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _architecture(config: dict[str, Any], folder: Path, trust_remote_code: bool) -> str:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
     kind = config.get("model_type")
     if config.get("is_encoder_decoder"):
         raise UnsupportedModel(
             f"{folder} is an encoder-decoder model ({kind}); only decoder-only language models "
             "can draft, choose one of those"
         )
+    # Only now: it takes seconds to import.
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     table: dict[str, Any] = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     known = table.get(kind) if isinstance(kind, str) else None
     names = config.get("architectures")

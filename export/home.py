@@ -45,8 +45,8 @@ def new_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     work = final.with_name(f"{final.name}.partial-{os.getpid()}")
     with disk_errors(final):
-        _make(final.parent, exist_ok=True)
-        _make(work)
+        _make(final.parent, exist_ok=True, meant=final)
+        _make(work, meant=final)
         try:
             yield work
             if replace and final.exists():
@@ -58,6 +58,22 @@ def new_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
                 work.rename(final)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def check_makeable(final: Path) -> None:
+    """Before any work: can `final` be made there? Leaves nothing behind.
+
+    Raises:
+        PreparationError: it cannot.
+        OutOfSpace: the disk is full.
+    """
+    place = final.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    tried = place / f"{final.name}.try-{os.getpid()}"
+    with disk_errors(final):
+        _make(tried, meant=final)
+        tried.rmdir()
 
 
 @contextmanager
@@ -155,26 +171,34 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if _is_full(error):
             raise OutOfSpace(
-                f"the disk of {folder} is full; free some space or set {HOME_VARIABLE} to a "
-                "folder on another disk"
+                f"the disk of {folder} is full; free some space or "
+                f"{_another(folder, ' on another disk')}"
             ) from error
         if isinstance(error, PermissionError | FileExistsError | NotADirectoryError):
             raise PreparationError(
-                f"{error.filename or folder} cannot be written ({error.strerror}); choose another "
-                f"folder or set {HOME_VARIABLE}"
+                f"{error.filename or folder} cannot be written ({error.strerror}); "
+                f"{_another(folder)}"
             ) from error
         raise
 
 
-def _make(folder: Path, *, exist_ok: bool = False) -> None:
+def _another(folder: Path, where: str = "") -> str:
+    """What to do where `folder` cannot be: it is in the model home, or somebody named it."""
+    if folder.is_relative_to(model_home()):
+        return f"set {HOME_VARIABLE} to another folder{where}"
+    return f"choose another folder{where}"
+
+
+def _make(folder: Path, *, exist_ok: bool = False, meant: Path | None = None) -> None:
+    """Make `folder`, which an error calls by the name of the one that is `meant`."""
+    meant = meant or folder
     try:
         folder.mkdir(parents=True, exist_ok=exist_ok)
     except OSError as error:
         if _is_full(error):
             raise
         raise PreparationError(
-            f"the folder {folder} cannot be made ({error.strerror}); choose another folder or set "
-            f"{HOME_VARIABLE}"
+            f"the folder {meant} cannot be made ({error.strerror}); {_another(meant)}"
         ) from error
 
 

@@ -59,7 +59,7 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
         HFValidationError,
         LocalEntryNotFoundError,
         OSError,
-        *_network_errors(),
+        *_network_errors("RequestException", "HTTPError"),
     )
     try:
         with disk_errors(Path("the hub's cache")):
@@ -80,6 +80,12 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
                     folder = Path(path).parent
                     stage.advance(size)
     except failures as error:
+        if isinstance(error, _network_errors("ConnectionError", "Timeout", "TransportError")):
+            raise DownloadFailed(
+                f"{hub_id.id} could not be fetched: the Hugging Face hub cannot be reached "
+                f"({_root(error)}); check the network, or download the model elsewhere and give "
+                "its local folder"
+            ) from error
         reason = (
             str(error).strip().splitlines()[0].rstrip(".")
             if str(error).strip()
@@ -96,16 +102,23 @@ def fetch_from_hub(hub_id: HubId, *, progress: Progress, code: bool = False) -> 
     return Snapshot(folder, info.sha)
 
 
-def _network_errors() -> tuple[type[Exception], ...]:
-    """Errors of the libraries that versions of huggingface_hub speak HTTP with."""
+def _network_errors(*names: str) -> tuple[type[Exception], ...]:
+    """Errors of the libraries that versions of huggingface_hub speak HTTP with, those of these
+    names that there are."""
     found: list[type[Exception]] = []
-    for module, name in (
-        ("requests", "RequestException"),
-        ("httpx", "HTTPError"),
-        ("httpx2", "HTTPError"),
-    ):
+    for module in ("requests", "httpx", "httpx2"):
         try:
-            found.append(getattr(import_module(module), name))
+            library = import_module(module)
         except ImportError:
             continue
+        found += [getattr(library, name) for name in names if hasattr(library, name)]
     return tuple(found)
+
+
+def _root(error: BaseException) -> str:
+    """What the system said, below all that the libraries wrapped it in."""
+    inner: BaseException | None = error
+    while inner is not None:
+        error, inner = inner, inner.__cause__ or inner.__context__
+    said = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(said).splitlines()[0].rstrip(".")

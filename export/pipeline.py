@@ -10,12 +10,13 @@ from edge_sdk.errors import InvalidRequest
 from edge_sdk.vocab import read_tokenizer
 from export.backend_registry import DEFAULT_BACKEND, check_backend
 from export.draft_folder import EXPORT, ExportOptions, build_draft, versions
-from export.home import locked, model_home, new_folder, prepared_folder
+from export.home import check_makeable, locked, model_home, new_folder, prepared_folder
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
 from export.sources import (
     CONVERSION,
     SourceFolder,
+    locate,
     packaged_folder,
     resolve_source,
     source_key,
@@ -82,11 +83,16 @@ def export_draft(
         )
     out = _absolute(Path(out))
     _check_out(out, force)
-    found = resolve_source(source, trust_remote_code=trust_remote_code, progress=progress)
+    check_makeable(out)
+    locate(source)
+    judge = None
     if target is not None:
+        # Before the source, whose weights are read: a server may be away.
         judge = read_target(
             target, api_key=api_key, trust_remote_code=trust_remote_code, progress=progress
         )
+    found = resolve_source(source, trust_remote_code=trust_remote_code, progress=progress)
+    if judge is not None:
         _check_target(judge, found, progress)
         options = replace(options, pruned=judge if prune else None)
     with locked(out, progress=progress):

@@ -61,36 +61,66 @@ def resolve_source(
         OutOfSpace: the disk is full.
     """
     progress = progress or NoProgress()
+    place = locate(source)
+    if isinstance(place, PackagedModel):
+        folder = packaged_folder(place, progress=progress)
+        return SourceFolder(place.name, place.name, place.sha256, read_checkpoint(folder))
+    if isinstance(place, HubId):
+        snapshot = fetch_from_hub(place, progress=progress, code=trust_remote_code)
+        name = place.id.split("/")[1].lower()
+        checkpoint = read_checkpoint(snapshot.folder, trust_remote_code=trust_remote_code)
+        return SourceFolder(name, place.id, snapshot.commit, checkpoint)
+    if place.is_file():
+        return _from_gguf(place, progress)
+    checkpoint = read_checkpoint(place, trust_remote_code=trust_remote_code)
+    with progress.stage("read the weights"):
+        revision = checkpoint.weights_sha256()
+    return SourceFolder(place.resolve().name, str(place), revision, checkpoint)
+
+
+def locate(source: str | Path) -> PackagedModel | HubId | Path:
+    """What a name means, told from the name and the disk alone.
+
+    Returns:
+        a packaged model, a model of the hub that may or may not be there, or an existing file
+        or folder.
+
+    Raises:
+        ModelFolderInvalid: nothing.
+    """
     packaged = PACKAGED_MODELS.get(str(source))
     if packaged is not None:
-        folder = packaged_folder(packaged, progress=progress)
-        return SourceFolder(packaged.name, packaged.name, packaged.sha256, read_checkpoint(folder))
+        return packaged
+    names = ", ".join(PACKAGED_MODELS)
     try:
         path = Path(source).expanduser()
-        is_folder, is_file = path.is_dir(), path.is_file()
+        if path.is_dir() or path.is_file():
+            return path
     except (OSError, RuntimeError) as error:  # too long or not to be entered; ~ of nobody
         reason = error.strerror if isinstance(error, OSError) else "its home folder is not known"
         raise ModelFolderInvalid(
             f"{str(source)!r} cannot be looked at ({reason}); give the path of a model, a hub id "
-            f"(owner/name) or one of {', '.join(PACKAGED_MODELS)}"
+            f"(owner/name) or one of {names}"
         ) from error
-    if is_folder:
-        checkpoint = read_checkpoint(path, trust_remote_code=trust_remote_code)
-        with progress.stage("read the weights"):
-            revision = checkpoint.weights_sha256()
-        return SourceFolder(path.resolve().name, str(path), revision, checkpoint)
-    if is_file:
-        return _from_gguf(path, progress)
-    hub_id = HubId.parse(str(source)) if isinstance(source, str) else None
+    if _is_path(source):
+        raise ModelFolderInvalid(
+            f"{str(source)!r} does not exist; give the path of a model, a hub id (owner/name) or "
+            f"one of {names}"
+        )
+    hub_id = HubId.parse(str(source))
     if hub_id is None:
         raise ModelFolderInvalid(
             f"{str(source)!r} is no folder, no GGUF file, no hub id (owner/name) and none of the "
-            f"models known by name ({', '.join(PACKAGED_MODELS)}); check the spelling"
+            f"models known by name ({names}); check the spelling"
         )
-    snapshot = fetch_from_hub(hub_id, progress=progress, code=trust_remote_code)
-    name = hub_id.id.split("/")[1].lower()
-    checkpoint = read_checkpoint(snapshot.folder, trust_remote_code=trust_remote_code)
-    return SourceFolder(name, hub_id.id, snapshot.commit, checkpoint)
+    return hub_id
+
+
+def _is_path(source: str | Path) -> bool:
+    """Whether it can have been meant as a path only."""
+    if isinstance(source, Path):
+        return True
+    return source.startswith(("/", ".", "~")) or source.lower().endswith(".gguf")
 
 
 def packaged_folder(model: PackagedModel, *, progress: Progress) -> Path:

@@ -100,7 +100,7 @@ def check(
         source=source,
         target=target,
         prompts=PROMPTS if prompts is None else read_prompts(prompts),
-        text=TEXT if text is None else read_text(text),
+        text=TEXT if text is None else read_text(text, option="--text"),
         text_tokens=text_tokens,
         temperature=temperature,
         tokens=tokens,

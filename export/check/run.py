@@ -21,7 +21,7 @@ from export.check.speed import Speed, measure_speed, thread_counts
 from export.check.texts import PROMPTS, TEXT
 from export.packaged import PACKAGED_MODELS
 from export.progress import NoProgress, Progress
-from export.sources import SourceFolder, resolve_source
+from export.sources import SourceFolder, locate, resolve_source
 from export.target_vocabulary import TargetVocabulary, aligned, read_target
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -121,12 +121,15 @@ class _Check:
 
     def run(self) -> Report:
         options = self._options
+        # First what the user named, as far as that is quick to look at.
+        if options.source is not None:
+            locate(options.source)
+        target = self._read_target()
         source = self._source()
         with self._progress.stage("open the draft"):
             draft = OnnxDraft.open(self._folder)
         acceptance = recommendation = None
         with draft:
-            target = self._read_target()
             pair = None if target is None else aligned(target, draft.vocabulary)
             if draft.pruned is not None and pair is not None:
                 draft.pruned.check(pair)

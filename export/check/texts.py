@@ -56,30 +56,40 @@ def read_prompts(path: Path) -> tuple[str, ...]:
     Raises:
         InvalidRequest: it cannot be read, has no prompts, or a line is none; the line is named.
     """
-    lines = [(n, line) for n, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
+    lines = [
+        (n, line)
+        for n, line in enumerate(read_text(path, option="--prompts").splitlines(), 1)
+        if line.strip()
+    ]
     if not lines:
-        raise _wrong(path, "it has no prompts; write one a line")
+        raise _wrong("--prompts", path, "it has no prompts; write one a line")
     if path.suffix == ".jsonl":
         return tuple(_record(path, number, line) for number, line in lines)
     return tuple(line.replace("\\n", "\n") for _, line in lines)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, option: str) -> str:
     """A UTF-8 text.
+
+    Args:
+        path: the file.
+        option: what names it on the command line.
 
     Raises:
         InvalidRequest: it cannot be read, is empty or too long.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise _wrong(path, f"it has more than {_MOST_BYTES >> 20} MiB")
+            raise _wrong(option, path, f"it has more than {_MOST_BYTES >> 20} MiB")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise _wrong(path, error.strerror or str(error)) from error
+        raise _wrong(option, path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
-        raise _wrong(path, f"it is no UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise _wrong(
+            option, path, f"it is no UTF-8 text ({error.reason} at byte {error.start})"
+        ) from error
     if not text.strip():
-        raise _wrong(path, "it is empty; give a file with text")
+        raise _wrong(option, path, "it is empty; give a file with text")
     return text
 
 
@@ -87,13 +97,13 @@ def _record(path: Path, number: int, line: str) -> str:
     try:
         value: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"line {number} is no JSON ({error})") from error
+        raise _wrong("--prompts", path, f"line {number} is no JSON ({error})") from error
     if isinstance(value, dict):
         value = next((value[name] for name in _FIELDS if name in value), None)
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(path, f"line {number} has no text under {', '.join(_FIELDS)}")
+        raise _wrong("--prompts", path, f"line {number} has no text under {', '.join(_FIELDS)}")
     return value
 
 
-def _wrong(path: Path, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{path}: {reason}", field="prompts")
+def _wrong(option: str, path: Path, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{option} {path}: {reason}", field=option.lstrip("-"))

@@ -9,7 +9,13 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from edge_sdk.errors import InvalidRequest, PreparationError
+from edge_sdk.errors import (
+    ConnectionFailed,
+    CosdError,
+    InvalidRequest,
+    ModelFolderInvalid,
+    PreparationError,
+)
 from export import command
 from export.console import TerminalProgress
 
@@ -37,6 +43,32 @@ def test_errors_are_left_to_the_frame(run: Any, tmp_path: Path) -> None:
     result = run("/no/where", str(tmp_path / "x"), "--bits", "3")
     assert isinstance(result.exception, InvalidRequest)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "target", "error"),
+    [
+        ("file/x", None, PreparationError),
+        ("out", "http://127.0.0.1:9", ConnectionFailed),
+        ("out", "/no/where", ModelFolderInvalid),
+    ],
+)
+def test_a_place_and_a_target_are_tried_before_the_source_is_read(
+    run: Any,
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    out: str,
+    target: str | None,
+    error: type[CosdError],
+) -> None:
+    (tmp_path / "file").write_text("")
+    read = "export.sources.read_checkpoint"
+    monkeypatch.setattr(read, lambda *_, **__: pytest.fail("it was read"))
+    named = [] if target is None else ["--target", target]
+    done = run(str(tmp_path), str(tmp_path / out), *named)
+    assert isinstance(done.exception, error)
+    assert [path.name for path in tmp_path.iterdir() if path != home] == ["file"]
 
 
 @pytest.mark.parametrize("place", ["no/where.html", "."])

@@ -14,6 +14,7 @@ import pytest
 
 from edge_sdk.errors import InvalidRequest, ModelFolderInvalid, OutOfSpace, PreparationError
 from export.home import (
+    check_makeable,
     check_prepared,
     disk_errors,
     locked,
@@ -149,11 +150,20 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_a_place_where_no_folder_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (Path("/proc/x"), Path("/proc/x/y"), tmp_path / ("x" * 250)):
-        with pytest.raises(PreparationError, match="cannot be made"), new_folder(place):
+        said = rf"the folder {place} cannot be made \(.*\); choose another folder$"
+        with pytest.raises(PreparationError, match=said), new_folder(place):
             pass
+        with pytest.raises(PreparationError, match=said):
+            check_makeable(place)
     monkeypatch.setenv("COSD_HOME", "/proc/x")
-    with pytest.raises(PreparationError, match="cannot be made"), locked(tmp_path / "a"):
+    said = r"cannot be made \(.*\); set COSD_HOME to another folder$"
+    with pytest.raises(PreparationError, match=said), locked(tmp_path / "a"):
         pass
+
+
+def test_looking_at_a_place_leaves_nothing(tmp_path: Path) -> None:
+    check_makeable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_home_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,15 @@ def test_an_unknown_architecture_is_named_with_what_is_supported(folder: Path) -
     assert "marian" not in caught.value.message
 
 
+def test_an_encoder_decoder_is_refused_without_loading_transformers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _config(folder, is_encoder_decoder=True)
+    monkeypatch.setitem(sys.modules, "transformers.models.auto.modeling_auto", None)
+    with pytest.raises(UnsupportedModel, match="encoder-decoder"):
+        resolve_source(folder)
+
+
 def test_settings_have_a_digest_of_their_own(folder: Path) -> None:
     checkpoint = resolve_source(folder).checkpoint
     settings, weights = checkpoint.settings_sha256(), checkpoint.weights_sha256()
@@ -123,7 +134,7 @@ def test_settings_have_a_digest_of_their_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (lambda f: shutil.rmtree(f), ModelFolderInvalid, "is no folder"),
+        (lambda f: shutil.rmtree(f), ModelFolderInvalid, "does not exist"),
         (lambda f: (f / "config.json").unlink(), ModelFolderInvalid, r"no config\.json"),
         (lambda f: _truncate(f / "config.json", 5), ModelFolderInvalid, "not readable JSON"),
         (lambda f: (f / "config.json").write_text("[]"), ModelFolderInvalid, "not a JSON object"),
@@ -179,6 +190,12 @@ def test_what_is_nothing_is_refused(text: str, home: Path) -> None:
     with pytest.raises((ModelFolderInvalid, TokenizerUnsupported)) as caught:
         resolve_source(text)
     assert "smollm2-135m" in caught.value.message or "config.json" in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["/no/where", "./owner", "~/no/where", "x.gguf", "a/x.gguf"])
+def test_a_path_to_nothing_does_not_exist(text: str, home: Path) -> None:
+    with pytest.raises(ModelFolderInvalid, match=f"'{re.escape(text)}' does not exist"):
+        resolve_source(text)
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "~nobody-of-that-name/x"])

@@ -196,7 +196,8 @@ def test_json_and_a_page(run: Any, drafts: dict[int, Path], tmp_path: Path) -> N
         (["--temperature", "0"], InvalidRequest, "temperature"),
         (["--threads", "0"], InvalidRequest, "threads"),
         (["--rtt-ms", "-1"], InvalidRequest, "round trip"),
-        (["--prompts", "/no/where"], InvalidRequest, "/no/where"),
+        (["--prompts", "/no/where"], InvalidRequest, "--prompts /no/where"),
+        (["--text", "/no/where"], InvalidRequest, "--text /no/where"),
         (["--target-dtype", "int3"], InvalidRequest, "int3"),
     ],
 )
@@ -211,6 +212,23 @@ def test_wrong_arguments(
     done = run(str(drafts[4]), *arguments)
     assert isinstance(done.exception, error)
     assert message in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("http://127.0.0.1:9", ConnectionFailed), ("/no/where", ModelFolderInvalid)],
+)
+def test_a_target_is_looked_at_before_the_work(
+    drafts: dict[int, Path],
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    error: type[CosdError],
+) -> None:
+    read = "export.sources.read_checkpoint"
+    monkeypatch.setattr(read, lambda *_, **__: pytest.fail("the source was read"))
+    with pytest.raises(error):
+        check_draft(drafts[4], CheckOptions(target=target))
 
 
 def test_a_folder_that_is_no_draft(run: Any, tmp_path: Path) -> None:
