@@ -13,9 +13,10 @@ from pydantic_settings import BaseSettings
 
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.home import cosd_home
+from server_app.field_words import wrong
 from server_app.listening import address_of, bound
 from server_app.observability import logs
-from server_app.options import takes_settings
+from server_app.options import ARGUMENT, takes_settings
 from server_app.process import Process
 from server_app.routes.drafts import DraftFolders
 from server_app.settings import Settings
@@ -73,11 +74,18 @@ def checked(kind: type[_Kind], given: dict[str, Any]) -> _Kind:
         return kind(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise InvalidRequest(
-            f"setting {name}: {said}" if name else f"settings: {said}", field=name or None
-        ) from error
+        if not first["loc"]:
+            raise InvalidRequest(first["msg"].removeprefix("Value error, ")) from error
+        name = str(first["loc"][0])
+        spelled = _spelled(kind, name, name in given)
+        raise InvalidRequest(wrong(spelled, first, kind.model_fields[name]), field=name) from error
+
+
+def _spelled(kind: type[BaseSettings], name: str, option: bool) -> str:
+    """A setting as whoever gave it wrote it."""
+    if not option:
+        return f"{kind.model_config['env_prefix']}{name.upper()}"
+    return name if name == ARGUMENT else f"--{name.replace('_', '-')}"
 
 
 def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:

@@ -28,6 +28,7 @@ DEVICE = frozenset(
 CLI = frozenset({"rich", "typer"})
 # Modules of the server's room that run on a device, with the extra `gateway` alone.
 GATEWAY_PARTS = (
+    "field_words.py",
     "gateway",
     "openai/interface",
     "listening.py",

@@ -11,6 +11,7 @@ from edge_sdk.errors import InvalidRequest
 from server_app.cluster.replica import Replica
 from server_app.cluster.routes import NAME
 from server_app.cluster.settings import ClusterSettings
+from server_app.field_words import wrong
 from server_app.settings import Settings
 
 ROUTER: Final = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
@@ -81,5 +82,8 @@ def build(arguments: dict[str, Any]) -> Any:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"setting {name}: {first['msg']}", field=name) from error
+        if not first["loc"]:
+            raise InvalidRequest(first["msg"].removeprefix("Value error, ")) from error
+        name = str(first["loc"][0])
+        fields = {**Settings.model_fields, **ClusterSettings.model_fields}
+        raise InvalidRequest(wrong(name, first, fields[name]), field=name) from error

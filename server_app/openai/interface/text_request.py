@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from edge_sdk.arguments import kind, shown
 from edge_sdk.errors import InvalidRequest
@@ -16,6 +17,7 @@ from edge_sdk.sampling import Sampling
 from edge_sdk.vocab.stop import StopStrings
 from edge_sdk.wire import Generation, Prompt
 from edge_sdk.wire.limits import MAX_TOKENS
+from server_app.field_words import wrong
 
 MAX_CHOICES: Final = 8  # texts of one prompt
 MAX_TEXTS: Final = 32  # texts of one request
@@ -83,7 +85,7 @@ class TextRequest(BaseModel):
         try:
             request = cls.model_validate(data)
         except ValidationError as error:
-            raise _sentence(error) from error
+            raise _sentence(error, cls.model_fields) from error
         if request.stream_options is not None and not request.stream:
             raise InvalidRequest(
                 "stream_options needs stream true; set it or leave stream_options out",
@@ -175,24 +177,23 @@ def _derived(seed: int, choice: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def _sentence(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_input=False)[0]
+def _sentence(error: ValidationError, fields: Mapping[str, FieldInfo]) -> InvalidRequest:
+    first = error.errors(include_url=False)[0]
     field = ""
     for part in first["loc"]:
         if isinstance(part, int):
             field += f"[{part}]"
         else:
             field += f".{part}" if field else part
-    cause = first.get("ctx", {}).get("error")
     if first["type"] == "extra_forbidden":
-        said = "there is no such field here; leave it out (docs/openai.md)"
+        said = f"{field[:200]}: there is no such field here; leave it out (docs/openai.md)"
     elif first["type"] == "missing":
-        said = "it is missing"
+        said = f"{field[:200]}: it is missing"
     elif first["type"] == "model_type":
-        said = "it must be an object"
+        said = f"{field[:200]} is {shown(first['input'])}; it must be an object"
     else:
-        said = str(cause) if isinstance(cause, Exception) else first["msg"]
-    return InvalidRequest(f"{field[:200]}: {said}", field=field[:200])
+        said = wrong(field[:200], first, fields.get(field))
+    return InvalidRequest(said, field=field[:200])
 
 
 def ill_typed(value: object, wanted: str, name: str = "it") -> ValueError:
