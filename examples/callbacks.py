@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 
-from edge_sdk import EdgeClient, Round
+from edge_sdk import CosdError, EdgeClient, Round
 
 
 def on_round(done: Round) -> None:
@@ -29,4 +29,9 @@ async def main(server: str, draft: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except CosdError as error:
+        sys.exit(str(error))

@@ -12,7 +12,15 @@ import asyncio
 import os
 import sys
 
-from edge_sdk import EdgeClient, Sampling
+from edge_sdk import CosdError, EdgeClient, InvalidRequest, Sampling
+
+
+def read_line() -> str:
+    """The next line; an empty one where there are no more."""
+    try:
+        return input("> ")
+    except EOFError:
+        return ""
 
 
 async def main(server: str, draft: str) -> None:
@@ -25,9 +33,12 @@ async def main(server: str, draft: str) -> None:
             stop=["\nUser:"],
         ) as chat,
     ):
-        while said := (await asyncio.to_thread(input, "> ")).strip():
+        while said := (await asyncio.to_thread(read_line)).strip():
             if said == "/undo":
-                chat.undo()
+                try:
+                    chat.undo()
+                except InvalidRequest as error:
+                    print(error)
                 continue
             answer = chat.say(said)
             async for piece in answer:
@@ -37,4 +48,9 @@ async def main(server: str, draft: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except CosdError as error:
+        sys.exit(str(error))

@@ -10,7 +10,7 @@ import os
 import ssl
 import sys
 
-from edge_sdk import EdgeClient, Retry, Timeouts
+from edge_sdk import CosdError, EdgeClient, Retry, Timeouts
 
 
 async def fresh_key() -> str:
@@ -34,4 +34,9 @@ async def main(server: str, draft: str, authority: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except CosdError as error:
+        sys.exit(str(error))

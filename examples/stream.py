@@ -13,19 +13,21 @@ from edge_sdk import CosdError, EdgeClient
 
 
 async def main(server: str, draft: str) -> None:
-    async with EdgeClient(server, draft=draft, api_key=os.environ.get("COSD_API_KEY")) as client:
-        stream = client.generate("Once upon a time", method="auto", max_tokens=128)
-        try:
-            async with stream:
-                async for piece in stream:
-                    print(piece.text, end="", flush=True)
-                    if stream.text.count("\n") >= 2:
-                        break  # the rest is not generated, and the draft is free
-        except CosdError as error:
-            # What came before it stands.
-            print(f"\n[{error.code}] {error}", file=sys.stderr)
-        print(f"\n{len(stream.tokens)} tokens by {stream.stats.method}, finish: {stream.finish}")
+    client = EdgeClient(server, draft=draft, api_key=os.environ.get("COSD_API_KEY"))
+    stream = client.generate("Once upon a time", method="auto", max_tokens=128)
+    try:
+        async with client, stream:
+            async for piece in stream:
+                print(piece.text, end="", flush=True)
+                if stream.text.count("\n") >= 2:
+                    break  # the rest is not generated, and the draft is free
+    except CosdError as error:
+        # What came before it stands.
+        print(f"\n[{error.code}] {error}", file=sys.stderr)
+    print(f"\n{len(stream.tokens)} tokens by {stream.stats.method}, finish: {stream.finish}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

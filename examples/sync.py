@@ -9,7 +9,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from edge_sdk import EdgeClientSync
+from edge_sdk import CosdError, EdgeClientSync
 
 
 def main(server: str, draft: str) -> None:
@@ -24,4 +24,9 @@ def main(server: str, draft: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except CosdError as error:
+        sys.exit(str(error))

@@ -9,6 +9,8 @@ import importlib.util
 import inspect
 import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -60,7 +62,7 @@ def test_an_example(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines = iter(["hello", "and then", "/undo", "or", ""])
+    lines = iter(["/undo", "hello", "and then", "/undo", "or", ""])
     monkeypatch.setattr(builtins, "input", lambda prompt: next(lines))
     # Own authorities over TLS are in tests/edge_sdk/transport; here the program has to run.
     more = [certifi.where()] if path.stem == "own_tls" else []
@@ -75,6 +77,21 @@ def test_an_example(
         "callbacks": r"of \d+ drafted tokens kept",
     }
     assert re.search(expected.get(path.stem, ""), shown.out), shown.out
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_says_what_went_wrong(path: Path) -> None:
+    def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+    assert "python examples/" in ended().stderr
+    # Nothing listens there.
+    more = [certifi.where()] if path.stem == "own_tls" else []
+    scheme = "https" if more else "http"
+    away = ended(f"{scheme}://127.0.0.1:9", "no-such-draft", *more)
+    assert "no connection to" in away.stderr
+    assert "Traceback" not in away.stderr
 
 
 def blocks() -> list[tuple[int, str]]:
