@@ -1,8 +1,8 @@
 """The command `cosd`.
 
 It starts without its own extra installed, to say in one sentence how to install it.
-Exit status: 0 done, 1 an error of this project (a refused value of an option is one), 2 a
-command line that cannot be read or a missing extra, 130 interrupted, 143 terminated.
+Exit status: 0 done, 1 an error of this project (a value that the command refuses is one), 2
+a command line that typer refuses or a missing extra, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
