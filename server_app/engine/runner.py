@@ -34,6 +34,7 @@ class Runner:
         self._observer = observer or Observer()
         self.caches = Caches(target, self._observer)
         self._forward_seconds = 0.0
+        self._rows = 0  # of logits, in this step
 
     def step(self, granted: Sequence[tuple[Work, int]], waits: Sequence[float] = ()) -> None:
         """Feed each work so many tokens and judge what comes out. Afterwards a work is done,
@@ -43,7 +44,7 @@ class Runner:
             waits: seconds that the works which begin now have waited.
         """
         begin = time.perf_counter()
-        self._forward_seconds = 0.0
+        self._forward_seconds, self._rows = 0.0, 0
         fed: list[_Fed] = []
         for work, budget in granted:
             try:
@@ -65,7 +66,7 @@ class Runner:
                 prefills=len(granted) - verifies,
                 verifies=verifies,
                 tokens=sum(len(chunk.token_ids) for _, chunk in passed),
-                rows=sum(chunk.rows for _, chunk in passed),
+                rows=self._rows,
                 forward_seconds=self._forward_seconds,
                 seconds=time.perf_counter() - begin,
                 waits=waits,
@@ -98,6 +99,7 @@ class Runner:
             return self._halves(fed, later, ServerFault(_FAULT))
         finally:
             self._forward_seconds += time.perf_counter() - begin
+        self._rows += sum(map(len, logits))
         self._judge_all(fed, logits)
         return list(fed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from server_app.target.screening import Screening
 
 _LARGE: Final = 32_768  # ids from which on fresh memory costs more than it is worth
 _PART: Final = 16_384  # ids whose logits say which rows need the others
+_FAST_PRODUCTS: Final = os.environ.get("ONEDNN_DEFAULT_FPMATH_MODE", "").lower()
 _WORTH: Final = 12  # rows that judge a token; fewer wait for the weights, whatever their number
 
 
@@ -42,7 +44,9 @@ class OutputLayer(torch.nn.Module):
     def screens(self) -> bool:
         """Leaving rows out saves time here: on a CPU, where each row costs what its products
         cost."""
-        return self.weight.device.type == "cpu" and self.out_features > 2 * _PART
+        # Products of float32 in fewer bits are further apart than a screen allows for.
+        exact = self.weight.dtype != torch.float32 or _FAST_PRODUCTS in ("", "strict")
+        return self.weight.device.type == "cpu" and self.out_features > 2 * _PART and exact
 
     def made(self, logits: torch.Tensor) -> bool:
         """These are logits of the latest pass as this layer left them."""
