@@ -16,7 +16,7 @@ from server_app.engine.session import Session
 
 Key = tuple[str, str]  # owner and id of a session
 
-_CLOSED_IDS: Final = 4096  # remembered, so that what opens one late or twice does nothing
+_CLOSED_IDS: Final = 1024  # of an owner, so that what opens one late or twice does nothing
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class SessionStore:
         # Both in order of use.
         self._held: OrderedDict[Key, Held] = OrderedDict()
         self._owned: dict[str, OrderedDict[Key, Held]] = {}
-        self._closed: OrderedDict[Key, None] = OrderedDict()
+        self._closed: dict[str, OrderedDict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -141,17 +141,17 @@ class SessionStore:
 
     def close(self, owner: str, session_id: str) -> Held | None:
         """Take out what its owner has closed, and remember that for a while."""
-        key = (owner, session_id)
-        self._closed[key] = None
-        self._closed.move_to_end(key)
-        if len(self._closed) > _CLOSED_IDS:
-            self._closed.popitem(last=False)
-        held = self._held.get(key)
+        closed = self._closed.setdefault(owner, OrderedDict())
+        closed[session_id] = None
+        closed.move_to_end(session_id)
+        if len(closed) > _CLOSED_IDS:
+            closed.popitem(last=False)
+        held = self.find(owner, session_id)
         return None if held is None else self._take(held)
 
     def was_closed(self, owner: str, session_id: str) -> bool:
         """Its owner closed that session lately, here or before it was opened."""
-        return (owner, session_id) in self._closed
+        return session_id in self._closed.get(owner, ())
 
     def expire(self) -> list[Held]:
         """Drop sessions past their time."""
