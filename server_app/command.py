@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings
 
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.home import cosd_home
+from server_app.before_loading import check_target, is_toy
 from server_app.field_words import wrong
 from server_app.listening import address_of, bound
 from server_app.observability import logs
@@ -48,7 +49,14 @@ def serve(**given: Any) -> None:
     settings = settings_from({name: value for name, value in given.items() if value is not None})
     logs.configure(settings.log_level, settings.log_format)
     source = source_of(settings.target)
-    # What a folder or a file lacks is told now, not after the model was loaded.
+    # What a folder or a file lacks is told now, not after torch was imported or a model loaded.
+    check_target(
+        source,
+        device=settings.device,
+        dtype=settings.dtype,
+        pack_weights=settings.pack_weights,
+        cache_tokens=settings.cache_tokens,
+    )
     read_shared_prompts(settings.shared_prompts)
     DraftFolders(settings.drafts)
     if settings.telemetry:
@@ -126,7 +134,7 @@ def source_of(target: str) -> str | Path:
             "target is empty; give a Hugging Face folder or the name of a prepared model",
             field="target",
         )
-    if target.partition(":")[0] == "toy":
+    if is_toy(target):
         return target
     prepared = cosd_home() / "models" / target
     try:

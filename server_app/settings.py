@@ -22,6 +22,8 @@ OBSERVABILITY: Final = "Observability"
 
 _BATCH_TOKENS: Final = {"cuda": 2048}
 _BATCH_TOKENS_CPU: Final = 512
+# Those of torch that a model may be on; which of them the machine has is seen when it loads.
+_DEVICE: Final = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d{1,3})?")
 _DRAFT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -207,6 +209,15 @@ class Settings(BaseSettings):
         "Send OpenTelemetry spans of requests and passes to OTEL_EXPORTER_OTLP_ENDPOINT; needs "
         "`pip install 'edge-cosd[telemetry]'`.",
     )
+
+    @field_validator("device", mode="after")
+    @classmethod
+    def _is_device(cls, value: str) -> str:
+        if not _DEVICE.fullmatch(value):
+            raise ValueError(
+                f"{value[:80]!r} is no device; give auto, cpu, cuda, or cuda:1 for the second GPU"
+            )
+        return value
 
     @field_validator("model_aliases", mode="before")
     @classmethod

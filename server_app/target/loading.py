@@ -6,13 +6,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_sdk.errors import InvalidRequest
+from server_app.before_loading import is_toy, toy_seed
 from server_app.target.model import TargetModel
 from server_app.target.toy import ToyTarget
 
 logger = logging.getLogger(__name__)
-
-TOY = "toy"
 
 
 def load_target(
@@ -35,28 +33,18 @@ def load_target(
             model without weights. A folder called `toy` is reached as `./toy`.
         name: short name of the model; by default that of the folder or of the toy.
         device, dtype, chat_template, cache_bytes, pack_weights, progress: see
-            `HuggingFaceTarget.load`; a toy is for the CPU in float32 and takes no
-            notice of the others.
+            `HuggingFaceTarget.load`; a toy is for the CPU in float32, packs nothing and takes
+            no notice of the others.
         cache_tokens: most tokens whose keys and values are held; by default `cache_bytes` says.
         seconds_per_pass: how long a pass of a toy takes at least.
 
     Raises:
         ModelFolderInvalid, UnsupportedModel, TokenizerUnsupported, InvalidRequest: see
-            `HuggingFaceTarget.load`; InvalidRequest also for a toy seed that is no number.
+            `HuggingFaceTarget.load` and `toy_seed`.
     """
-    kind, separator, seed = str(source).partition(":")
-    if kind == TOY and not isinstance(source, Path):
-        if separator and not (seed.isascii() and seed.isdigit()):
-            raise InvalidRequest(
-                f"{source!r} is not a toy model: write toy:SEED with a whole number",
-                field="target",
-            )
-        if device not in ("auto", "cpu") or dtype not in ("auto", "float32"):
-            raise InvalidRequest(
-                f"a toy model runs on the CPU in float32, not on {device} in {dtype}",
-                field="device" if device not in ("auto", "cpu") else "dtype",
-            )
-        toy = ToyTarget.random(int(seed or 0), name=name, seconds_per_pass=seconds_per_pass)
+    if is_toy(source):
+        seed = toy_seed(source, device=device, dtype=dtype, pack_weights=pack_weights)
+        toy = ToyTarget.random(seed, name=name, seconds_per_pass=seconds_per_pass)
         return _limited(toy, cache_tokens)
     # Imported here: a server with a toy target starts without transformers.
     from server_app.target.hugging_face import HuggingFaceTarget

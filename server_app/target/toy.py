@@ -15,6 +15,7 @@ from edge_sdk.draft.toy_table import ToyTable
 from edge_sdk.draft.toy_text import ToyText, toy_byte_vocabulary
 from edge_sdk.errors import InvalidRequest, NoChatTemplate
 from edge_sdk.vocab import Vocabulary
+from server_app.before_loading import LEAST_CACHE
 from server_app.target.chunk_check import check_chunks
 from server_app.target.model import Chunk, Screen, TargetModel, TargetSequence
 from server_app.target.pages import ROLLBACK, LayerGroup, PageBook, PagedSequence
@@ -23,7 +24,6 @@ _WORDS = (b" the", b" a", b" of", b" and", b" to", b" in", b"ing", b"er", b". ",
 _RARE = -6.0  # bias of bytes that are not printable ASCII, so that toy text can be looked at
 _CACHE_LIMIT = 1_000_000
 _SURE = 1e-4  # share by which a bound must be missed: the judge computes the law in float32
-_LEAST_CACHE = 64  # tokens that `limit_cache` leaves at least
 
 
 class ToyTarget(TargetModel):
@@ -188,10 +188,10 @@ class ToyTarget(TargetModel):
         return self._book.limit
 
     def limit_cache(self, tokens: int) -> None:
-        if tokens < _LEAST_CACHE:
+        if tokens < LEAST_CACHE:
             raise InvalidRequest(
                 f"a cache of {tokens} tokens is too small for any text; give it at least "
-                f"{_LEAST_CACHE}",
+                f"{LEAST_CACHE}",
                 field="cache_tokens",
             )
         self._book.limit = tokens

@@ -98,7 +98,11 @@ def test_a_taken_port_is_one_sentence() -> None:
     [
         (["no-such-folder"], "neither a folder nor prepared"),
         ([""], "target is empty"),
-        (["toy:x"], "toy:"),
+        (["toy:x"], "'toy:x' is not a toy model"),
+        (["toy:1", "--pack-weights"], "leave --pack-weights out"),
+        (["toy:1", "--device", "tpu"], "--device: 'tpu' is no device"),
+        (["toy:1", "--device", "cuda"], "runs on the CPU"),
+        (["toy:1", "--cache-tokens", "5"], "--cache-tokens is 5, too small for any text"),
         (["toy:1", "--drafts", "a="], "--drafts: 'a=' is not NAME=FOLDER"),
         (
             ["toy:1", "--dtype", "float8"],
@@ -121,6 +125,32 @@ def test_bad_settings_are_one_sentence(
 ) -> None:
     port = [] if "--port" in arguments else ["--port", "0"]
     assert say in refused(capsys, "serve", *arguments, *port)
+
+
+def test_a_folder_that_is_no_target_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def said(*options: str) -> str:
+        return refused(capsys, "serve", str(tmp_path), "--port", "0", *options)
+
+    assert f"{tmp_path} has no config.json" in said()
+    (tmp_path / "manifest.json").write_text("{}")
+    assert "is a draft folder; a target is a Hugging Face folder" in said()
+    (tmp_path / "config.json").write_text("{}")
+    for options in (["--dtype", "float32"], ["--device", "cuda"]):
+        assert f"not for {' '.join(options)}" in said("--pack-weights", *options)
+    file = tmp_path / "config.json"
+    assert "is not a folder" in refused(capsys, "serve", str(file), "--port", "0")
+
+
+def test_what_can_be_known_of_a_target_needs_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from server_app.before_loading import check_target\n"
+        "check_target('toy:1', device='auto', dtype='auto', pack_weights=False, cache_tokens=0)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_ctrl_c_stops_the_server() -> None:
@@ -222,7 +252,7 @@ def test_keys_from_the_environment() -> None:
     [
         (["--host", ""], "--host"),
         (["--host", "ü..é"], "--host"),
-        (["--device", "foo"], "on the CPU"),
+        (["--device", "foo"], "'foo' is no device"),
         (["--threads", "99999999999"], "threads"),
     ],
 )
