@@ -15,7 +15,7 @@ from edge_sdk.errors import InvalidRequest
 from edge_sdk.home import cosd_home
 from server_app.before_loading import check_target, is_toy
 from server_app.field_words import wrong
-from server_app.listening import address_of, bound
+from server_app.listening import address_of, bound, places_of
 from server_app.observability import logs
 from server_app.options import ARGUMENT, takes_settings
 from server_app.process import Process
@@ -183,14 +183,14 @@ def _announce(settings: Settings, model: TargetModel) -> None:
 
 
 def _run(settings: Settings, source: str | Path, listener: socket.socket) -> None:
-    address = address_of(listener)
+    places = places_of(listener)
     process = Process(
         lambda progress: load_app(settings, source, progress),
-        on_ready=lambda: log.info("listening on %s", address),
+        on_ready=lambda: log.info("listening on %s", places),
         keep_alive=settings.keep_alive,
         drain_seconds=settings.drain_seconds,
     )
-    log.info("loading %s; %s/ready tells how far it is", settings.target, address)
+    log.info("loading %s; %s/ready tells how far it is", settings.target, address_of(listener))
     process.run(sockets=[listener])
     if process.boot.failure is not None:
         raise process.boot.failure

@@ -43,10 +43,28 @@ def bound(host: str, port: int) -> socket.socket:
 
 def only_this_machine(listener: socket.socket) -> bool:
     """Nobody else can reach it."""
-    return ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
+    return _host(listener).is_loopback
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where it listens, as a URL."""
+    """Where a client on this machine reaches it, as a URL."""
     host, port = listener.getsockname()[:2]
+    if _host(listener).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def places_of(listener: socket.socket, path: str = "") -> str:
+    """Where it listens, in words: a URL, and what others may take if it is every address."""
+    said = f"{address_of(listener)}{path}"
+    if not _host(listener).is_unspecified:
+        return said
+    port = listener.getsockname()[1]
+    return (
+        f"{said} and on every other address of this machine, such as "
+        f"http://{socket.gethostname()}:{port}{path}"
+    )
+
+
+def _host(listener: socket.socket) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0])

@@ -21,7 +21,7 @@ from server_app.gateway.application import create_app
 from server_app.gateway.drafted_text import AUTO
 from server_app.gateway.pool import Pool
 from server_app.gateway.process import Process
-from server_app.listening import address_of, bound, only_this_machine
+from server_app.listening import bound, only_this_machine, places_of
 from server_app.observability.logs import configure
 
 log = logging.getLogger("server_app.gateway")
@@ -117,7 +117,7 @@ async def _serve(
     try:
         await _waited_for(connecting)
         process = Process(create_app(pool, access=access, aliases=aliases, method=method), pool)
-        log.info("listening on %s/v1", address_of(listener))
+        log.info("listening on %s", places_of(listener, "/v1"))
         await process.serve(sockets=[listener])
         return process.interrupted
     finally:
@@ -190,14 +190,12 @@ def _warn(listener: socket.socket, key: str | None) -> None:
         return
     if key is None:
         log.warning(
-            "%s is reachable from other machines and %s is not set: whoever reaches it writes "
-            "with this device's draft and with its key for the server",
-            address_of(listener),
+            "the gateway is reachable from other machines and %s is not set: whoever reaches it "
+            "writes with this device's draft and with its key for the server",
             _OWN_KEY,
         )
     else:
         log.warning(
-            "%s is reachable from other machines over plain HTTP: texts and the key can be read "
-            "on the way; put a proxy with TLS before it",
-            address_of(listener),
+            "the gateway is reachable from other machines over plain HTTP: texts and the key can "
+            "be read on the way; put a proxy with TLS before it"
         )

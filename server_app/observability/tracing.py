@@ -6,9 +6,13 @@ times; FastAPI's own spans would hold session ids and are switched off.
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from edge_sdk.errors import InvalidRequest
 from server_app.engine.observer import Observer, StepReport
@@ -23,7 +27,12 @@ except ModuleNotFoundError as missing:
         field="telemetry",
     ) from missing
 
+log = logging.getLogger("server_app")
+
 _NAME = "cosd"
+_DESTINATIONS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_USER: Final = re.compile(r"(?<=://)[^/]*@")
+_DEFAULT_DESTINATION: Final = "http://localhost:4318"
 
 
 class Tracing(Observer):
@@ -88,7 +97,7 @@ class Tracing(Observer):
 
 def export_spans() -> None:
     """Send spans to where the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT`, by default
-    http://localhost:4318), unless the process has a provider already.
+    http://localhost:4318), unless the process has a provider already, and log where they go.
 
     Raises:
         InvalidRequest: the packages are not installed.
@@ -105,8 +114,19 @@ def export_spans() -> None:
             field="telemetry",
         ) from missing
     if isinstance(trace.get_tracer_provider(), SdkProvider):
+        log.info("spans go where this process sends its own")
         return
     # A name in OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES wins.
     provider = SdkProvider(resource=Resource({"service.name": _NAME}).merge(Resource.create()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+    log.info("spans go to %s", _destination())
+
+
+def _destination() -> str:
+    """Where OpenTelemetry's exporter sends to, in words: it reads the environment itself."""
+    for name in _DESTINATIONS:
+        if given := os.environ.get(name, "").strip():
+            # An address may carry a password.
+            return f"{_USER.sub('', given)} ({name})"
+    return f"{_DEFAULT_DESTINATION}, since {_DESTINATIONS[-1]} is not set"

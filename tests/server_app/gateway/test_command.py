@@ -127,6 +127,7 @@ def test_other_machines_are_warned_of(server: Serving) -> None:
         process.kill()
         process.communicate()
     assert any("COSD_GATEWAY_KEY is not set" in line for line in lines)
+    assert re.search(r"listening on http://127\.0\.0\.1:\d+/v1 and on every other", lines[-1])
 
 
 def test_a_key_that_the_server_does_not_take() -> None:

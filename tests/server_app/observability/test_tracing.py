@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from edge_sdk.wire import Prompt, encode
 from server_app import app as app_module
 from server_app.app import create_app
-from server_app.observability.tracing import Tracing
+from server_app.observability.tracing import Tracing, _destination
 from server_app.settings import Settings
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -100,3 +100,14 @@ def test_a_server_without_it_does_not_even_import_it(monkeypatch: pytest.MonkeyP
     create_app(toy_target(), Settings(target="toy:1"))
     with pytest.raises(ModuleNotFoundError):
         create_app(toy_target(), Settings(target="toy:1", telemetry=True))
+
+
+def test_where_spans_go_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    general, traces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    for name in (general, traces):
+        monkeypatch.delenv(name, raising=False)
+    assert _destination() == f"http://localhost:4318, since {general} is not set"
+    monkeypatch.setenv(general, "https://me:secret@otel.example:4318")
+    assert _destination() == f"https://otel.example:4318 ({general})"
+    monkeypatch.setenv(traces, "http://other/v1/traces")
+    assert _destination() == f"http://other/v1/traces ({traces})"
