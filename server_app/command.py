@@ -178,7 +178,7 @@ def _announce(settings: Settings, model: TargetModel) -> None:
         log.info("%d API keys are accepted", len(settings.api_keys))
     else:
         log.warning(
-            "no API keys are set (COSD_API_KEYS): everybody who reaches %s is served", settings.host
+            "no API keys are set (COSD_API_KEYS): everybody who reaches this server is served"
         )
 
 
