@@ -194,6 +194,7 @@ class OnnxDraft(DraftModel):
             self.append([0])
             self.next_logits()
             self.reset()
+            self._decoder.try_shrinking()
         except ModelError as error:
             self.close()
             raise ModelFolderInvalid(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from edge_sdk.draft.onnx_graph import DecoderGraph, Feed
 from edge_sdk.draft.onnx_session import run_failures
 from edge_sdk.errors import ModelError
 
+log = logging.getLogger(__name__)
+
 _MOST_ROWS = 256  # of a prefill pass, so that attention scores stay small
-# Elsewhere onnxruntime is built without one, and refuses to shrink it.
-_HAS_ARENA = platform.machine().lower() in ("x86_64", "amd64", "aarch64", "arm64")
 _LOGITS_BYTES = 32 << 20  # of a prefill pass over a graph that computes all rows of logits
 
 
@@ -52,6 +52,7 @@ class Decoder:
         self.most_rows = max(1, min(rows, _MOST_ROWS))
         self._arrays: dict[str, NDArray[np.integer]] = {}  # what the binding points into
         self._logits: NDArray[np.floating] | None = None
+        self._shrinks = False
         self._running: onnxruntime.RunOptions | None = None
         self._lock = threading.Lock()
 
@@ -63,6 +64,17 @@ class Decoder:
     def keep(self, length: int) -> None:
         """Drop tokens from the end; no more than `length` stay."""
         self._cache.keep(length)
+
+    def try_shrinking(self) -> None:
+        """Find out whether onnxruntime can let go of memory after a pass; it can where it was
+        built with an arena. Before the first token, and leaves none."""
+        self._shrinks = True
+        try:
+            self.extend([0], shrink=True)
+        except ModelError as error:
+            self._shrinks = False
+            log.info("the memory of long passes is kept: %s", error)
+        self.keep(0)
 
     def extend(self, ids: Sequence[int], *, shrink: bool = False) -> NDArray[np.float32]:
         """Compute the next ids in one pass; logits [V_D] after the last of them.
@@ -84,7 +96,7 @@ class Decoder:
             self._feed(ids, start)
             self._cache.bind(self._binding, len(ids))
             logits = self._bind_logits(len(ids) if self._graph.every_row else 1)
-            self._run(self._session, self._binding, shrink=shrink and _HAS_ARENA)
+            self._run(self._session, self._binding, shrink=shrink and self._shrinks)
         row: NDArray[np.float32] = logits[0, -1].astype(np.float32)
         if not np.isfinite(row.max()):
             raise ModelError(

@@ -78,7 +78,5 @@ class Pieces(Sequence[bytes]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # like a list: nothing looks one up
-
     def __repr__(self) -> str:
         return f"<{len(self)} pieces, {len(self.block)} bytes>"
