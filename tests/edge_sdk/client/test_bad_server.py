@@ -21,8 +21,8 @@ from edge_sdk.errors import (
     CosdError,
     ProtocolError,
     RateLimited,
+    ServerAway,
     ServerFault,
-    ServerUnavailable,
     TransportError,
     error_for_code,
 )
@@ -70,13 +70,13 @@ class _Bytes(httpx.AsyncByteStream):
 
 @contextlib.asynccontextmanager
 async def altered(
-    server: Serving, path: str, change: Change, *, after: int = 2
+    server: Serving, path: str, change: Change, *, after: int = 2, **options: Any
 ) -> AsyncIterator[EdgeClient]:
     transport = Altering(path, change, after=after)
     async with (
         httpx.AsyncClient(transport=transport) as http,
         EdgeClient(
-            server.url, draft=related_draft(), http_client=http, cache=None, retry=QUICK
+            server.url, draft=related_draft(), http_client=http, cache=None, retry=QUICK, **options
         ) as client,
     ):
         yield client
@@ -151,9 +151,9 @@ async def test_what_only_a_proxy_says_is_asked_again(
 
 async def test_a_proxy_whose_server_stays_away_is_named(server: Serving) -> None:
     away = httpx.Response(502, content=b"<html>bad gateway</html>")
-    async with altered(server, "/verify", lambda body: away) as client:
+    async with altered(server, "/verify", lambda body: away, offline="fail") as client:
         stream = client.generate(PROMPT, method="greedy", max_tokens=60, gamma=3)
-        with pytest.raises(ServerUnavailable, match=r"answered 502 .* a proxy answers so"):
+        with pytest.raises(ServerAway, match=r"answered 502 .* a proxy answers so"):
             async for _ in stream:
                 pass
 
