@@ -42,12 +42,11 @@ class Screening:
     """
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
-        self._chunks = chunks
         self.counts = [chunk.rows for chunk in chunks]
-        firsts = accumulate(self.counts, initial=0)
+        self._firsts = list(accumulate(self.counts[:-1], initial=0))
         self._screens = [
             (number, first, chunk.screen)
-            for number, (first, chunk) in enumerate(zip(firsts, chunks, strict=False))
+            for number, (first, chunk) in enumerate(zip(self._firsts, chunks, strict=True))
             if chunk.screen is not None
         ]
 
@@ -99,10 +98,9 @@ class Screening:
             begin += len(screen.tokens)
             if True in mine:
                 self.counts[number] = mine.index(True) + 1
-        firsts = accumulate((chunk.rows for chunk in self._chunks), initial=0)
         return [
             first + at
-            for first, count in zip(firsts, self.counts, strict=False)
+            for first, count in zip(self._firsts, self.counts, strict=True)
             for at in range(count)
         ]
 

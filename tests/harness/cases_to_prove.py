@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from harness.case import Case, Plan
@@ -40,7 +41,7 @@ def vocabulary(pieces: bytes, *, end: bool = False, unused: int = 0) -> Vocabula
     )
 
 
-def case(name: str, target: Vocabulary, draft: Vocabulary, **changes: object) -> Case:
+def case(name: str, target: Vocabulary, draft: Vocabulary, **changes: Any) -> Case:
     base = Case(
         name=name,
         target_laws=random_laws(1, len(target)),
@@ -49,7 +50,7 @@ def case(name: str, target: Vocabulary, draft: Vocabulary, **changes: object) ->
         draft_vocabulary=draft,
         method=EXACT,
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 ABC = vocabulary(b"abc")

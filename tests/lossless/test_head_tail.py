@@ -6,6 +6,7 @@ On laws as small as those of a proof the head would hold everything.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def one_choice(first: list[float]) -> np.ndarray:
     return laws
 
 
-def case(name: str, p: list[float], q: list[float], draft: bytes, **changes: object) -> Case:
+def case(name: str, p: list[float], q: list[float], draft: bytes, **changes: Any) -> Case:
     base = Case(
         name=name,
         target_laws=one_choice(p),
@@ -42,7 +43,7 @@ def case(name: str, p: list[float], q: list[float], draft: bytes, **changes: obj
         tokens=1,
         plan=Plan(gammas=(1,)),
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 CASES = [

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def laws(seed: int, size: int) -> np.ndarray:
     return rng.dirichlet(np.full(size, 0.8), size=size + 1)
 
 
-def case(name: str, target: bytes, draft: bytes, **changes: object) -> Case:
+def case(name: str, target: bytes, draft: bytes, **changes: Any) -> Case:
     ours = toy_vocabulary([bytes([piece]) for piece in target], controls=END)
     theirs = toy_vocabulary([bytes([piece]) for piece in draft], controls=END)
     base = Case(
@@ -64,7 +65,7 @@ def case(name: str, target: bytes, draft: bytes, **changes: object) -> Case:
         method=Hybrid(),
         tokens=3,
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 CASES = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from harness.serving import (
     PROMPT,
@@ -16,6 +18,7 @@ from harness.serving import (
 
 from edge_sdk import Sampling
 from edge_sdk.errors import CosdError, InvalidRequest
+from server_app.target.toy import ToyTarget
 
 
 @pytest.mark.parametrize(
@@ -43,11 +46,11 @@ from edge_sdk.errors import CosdError, InvalidRequest
     ],
 )
 async def test_bad_arguments_are_named(
-    server: Serving, arguments: dict[str, object], field: str, say: str
+    server: Serving, arguments: dict[str, Any], field: str, say: str
 ) -> None:
     async with connected(server, related_draft()) as client:
         with pytest.raises(InvalidRequest, match=say) as caught:
-            client.generate(**arguments)  # type: ignore[arg-type]
+            client.generate(**arguments)
     assert caught.value.field == field
 
 
@@ -69,9 +72,9 @@ async def test_bad_arguments_are_named(
         ({"repetition_penalty": float("inf")}, "repetition_penalty"),
     ],
 )
-def test_bad_sampling_is_named(values: dict[str, float], field: str) -> None:
+def test_bad_sampling_is_named(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field) as caught:
-        Sampling(**values)  # type: ignore[arg-type]
+        Sampling(**values)
     assert caught.value.field == field
 
 
@@ -89,11 +92,11 @@ def test_bad_sampling_is_named(values: dict[str, float], field: str) -> None:
 )
 @pytest.mark.parametrize("method", ["hybrid", "autoregressive"])
 async def test_what_the_server_refuses(
-    server: Serving, method: str, arguments: dict[str, object], code: str
+    server: Serving, method: str, arguments: dict[str, Any], code: str
 ) -> None:
     async with connected(server, related_draft()) as client:
         with pytest.raises(CosdError) as caught:
-            await ids_of(client.generate(method=method, **arguments))  # type: ignore[arg-type]
+            await ids_of(client.generate(method=method, **arguments))
         assert caught.value.code == code
         assert await ids_of(client.generate(PROMPT, max_tokens=2))
 
@@ -102,23 +105,23 @@ async def test_a_chat_for_a_target_without_template() -> None:
     from edge_sdk import Message
     from edge_sdk.errors import NoChatTemplate
 
-    def mute() -> object:
+    def mute() -> ToyTarget:
         target = toy_target()
         target._chat = False
         return target
 
-    with serving(mute) as server:  # type: ignore[arg-type]
+    with serving(mute) as server:
         async with connected(server, related_draft()) as client:
             with pytest.raises(NoChatTemplate, match="plain prompt"):
                 await ids_of(client.generate(messages=[Message("user", "hi")]))
 
 
 @pytest.mark.parametrize("url", ["", "localhost:80", "ftp://a", "http://", "http://a/?b=1", 7])
-def test_addresses_that_are_none(url: object) -> None:
+def test_addresses_that_are_none(url: Any) -> None:
     from edge_sdk import EdgeClient
 
     with pytest.raises(InvalidRequest, match=r"URL|address"):
-        EdgeClient(url)  # type: ignore[arg-type]
+        EdgeClient(url)
 
 
 @pytest.mark.parametrize("key", ["", "  ", "schlüssel", "a\nb"])

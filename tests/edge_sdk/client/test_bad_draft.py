@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 from harness.serving import PROMPT, Serving, connected, ids_of, related_draft, serving
+from numpy.typing import NDArray
 
 from edge_sdk.draft.toy import ToyDraft
 from edge_sdk.errors import ModelError, VocabularyMismatch
@@ -26,13 +30,13 @@ async def test_a_draft_whose_logits_are_no_numbers(
     draft = related_draft()
     logits = draft._logits
 
-    def broken(ids: object) -> object:
-        row = logits(ids).copy()  # type: ignore[arg-type]
+    def broken(ids: Sequence[int]) -> NDArray[np.floating]:
+        row = logits(ids).copy()
         if draft.length > 30:
             row[7] = value
         return row
 
-    draft._logits = broken  # type: ignore[assignment]
+    draft._logits = broken
     async with connected(server, draft) as client:
         stream = client.generate(PROMPT, method=method, max_tokens=200, seed=1, gamma=3)
         with pytest.raises(ModelError, match="draft's logits contain"):

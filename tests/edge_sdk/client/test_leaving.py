@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from harness.serving import (
     GREEDY,
@@ -17,6 +21,7 @@ from harness.serving import (
     toy_target,
     until,
 )
+from numpy.typing import NDArray
 
 from edge_sdk.errors import InvalidRequest, TransportError
 
@@ -57,19 +62,16 @@ async def test_cancelling_while_a_verify_is_in_flight() -> None:
 
 
 async def test_cancelling_while_the_draft_computes(server: Serving) -> None:
-    import threading
-    import time
-
     entered = threading.Event()
     draft = related_draft()
     logits = draft._logits
 
-    def slow(ids: object) -> object:
+    def slow(ids: Sequence[int]) -> NDArray[np.floating]:
         entered.set()
         time.sleep(0.05)
-        return logits(ids)  # type: ignore[arg-type]
+        return logits(ids)
 
-    draft._logits = slow  # type: ignore[assignment]
+    draft._logits = slow
     async with connected(server, draft) as client:
         task = asyncio.create_task(ids_of(client.generate(PROMPT, gamma=60, max_tokens=500)))
         assert await asyncio.to_thread(entered.wait, 5)

@@ -1,27 +1,22 @@
+"""Passes of the draft on onnxruntime: logits, rewinding, pieces, faults."""
+
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from edge_sdk.draft import onnx as _onnx
 from edge_sdk.draft import onnx_decoder as _decoder
-from edge_sdk.draft.manifest import Manifest
 from edge_sdk.draft.onnx import OnnxDraft
 from edge_sdk.errors import (
     InvalidRequest,
-    ManifestMismatch,
     ModelError,
     ModelFolderInvalid,
-    TokenizerUnsupported,
     UnsupportedModel,
 )
 
@@ -107,29 +102,6 @@ def test_long_prompts_go_in_by_pieces(
     assert np.abs(draft.next_logits() - exported.logits(ids)).max() < 1e-4
     assert passes == [256, 44]
     assert draft.length == 300
-
-
-@pytest.mark.parametrize(("arena", "asked"), [("cpu:0", [0, 17, 300]), ("cpu:9", [0])])
-def test_only_the_end_of_a_prompt_shrinks_the_arena(
-    bag_folder: Folder, monkeypatch: pytest.MonkeyPatch, arena: str, asked: list[int]
-) -> None:
-    """Opening asks once; an onnxruntime without an arena refuses, as it refuses one that is not."""
-    shrunk: list[int] = []
-    length = 0
-
-    class Options(onnxruntime.RunOptions):  # type: ignore[misc]
-        def add_run_config_entry(self, key: str, value: str) -> None:
-            assert value == "cpu:0"
-            super().add_run_config_entry(key, arena)
-            shrunk.append(length)
-
-    monkeypatch.setattr(onnxruntime, "RunOptions", Options)
-    with OnnxDraft.open(bag_folder(), threads=1) as draft:
-        for length in (1, 16, 17, 300):
-            draft.reset()
-            draft.append([7] * length)
-            assert np.isfinite(draft.next_logits()).all()
-    assert shrunk == asked
 
 
 def test_graphs_with_all_rows_of_logits_take_small_pieces(
@@ -270,132 +242,3 @@ def test_cancelling_from_another_thread(bag_folder: Folder) -> None:
         draft.cancel()
         thread.join(10)
         assert seen == [True]
-
-
-def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelFolderInvalid, match="does not exist"):
-        OnnxDraft.open(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data", "tokenizer.json"])
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
-def test_missing_and_truncated_files(bag_folder: Folder, name: str, damage: str) -> None:
-    folder = bag_folder()
-    if damage == "missing":
-        (folder / name).unlink()
-    else:
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelFolderInvalid, match=name):
-        OnnxDraft.open(folder)
-
-
-def test_a_graph_that_is_none(bag_folder: Folder, remake_manifest: Callable[..., None]) -> None:
-    folder = bag_folder()
-    (folder / "model.onnx").write_bytes(b"not a graph at all")
-    remake_manifest(folder)
-    with pytest.raises(ModelFolderInvalid, match="onnxruntime cannot load"):
-        OnnxDraft.open(folder)
-
-
-def test_weights_shorter_than_the_graph_says(
-    bag_folder: Folder, remake_manifest: Callable[..., None]
-) -> None:
-    folder = bag_folder()
-    data = (folder / "model.onnx.data").read_bytes()
-    (folder / "model.onnx.data").write_bytes(data[: len(data) // 2])
-    remake_manifest(folder)
-    with pytest.raises(ModelFolderInvalid, match="onnxruntime cannot load"):
-        OnnxDraft.open(folder)
-
-
-def test_a_graph_of_another_width(bag_folder: Folder) -> None:
-    with pytest.raises(ManifestMismatch, match=r"272 logits.*280"):
-        OnnxDraft.open(bag_folder(manifest={"logits_width": 280}))
-
-
-def test_a_tokenizer_of_another_export(
-    bag_folder: Folder,
-    remake_manifest: Callable[..., None],
-    remake_tokenizer: Callable[..., None],
-) -> None:
-    folder = bag_folder()
-    fingerprint = Manifest.read(folder).vocabulary_fingerprint
-    size = (folder / "tokenizer.json").stat().st_size
-    remake_tokenizer(folder, first_word="tha")
-    assert (folder / "tokenizer.json").stat().st_size == size
-    with pytest.raises(ManifestMismatch, match="SHA-256"):
-        OnnxDraft.open(folder)
-    remake_manifest(folder, vocabulary_fingerprint=fingerprint)
-    with pytest.raises(ManifestMismatch, match="fingerprint"):
-        OnnxDraft.open(folder)
-
-
-def test_changed_weights_of_the_same_size(bag_folder: Folder) -> None:
-    folder = bag_folder()
-    weights = folder / "model.onnx.data"
-    data = bytearray(weights.read_bytes())
-    data[100] ^= 1
-    weights.write_bytes(data)
-    with pytest.raises(ManifestMismatch, match=r"model\.onnx\.data does not have the SHA-256"):
-        OnnxDraft.open(folder)
-
-
-def test_a_tokenizer_without_merges(
-    bag_folder: Folder, remake_manifest: Callable[..., None]
-) -> None:
-    folder = bag_folder()
-    path = folder / "tokenizer.json"
-    document = json.loads(path.read_text("utf-8"))
-    del document["model"]["merges"]
-    path.write_text(json.dumps(document), "utf-8")
-    remake_manifest(folder)
-    with pytest.raises(TokenizerUnsupported, match=r"tokenizer\.json cannot be loaded"):
-        OnnxDraft.open(folder)
-
-
-@pytest.mark.parametrize("threads", [-1, 0, 257, 100_000, 10**11])
-def test_threads_are_bounded(bag_folder: Folder, threads: int) -> None:
-    with pytest.raises(InvalidRequest, match="use 1 to 256"):
-        OnnxDraft.open(bag_folder(), threads=threads)
-
-
-MEMORY = """
-import sys
-from pathlib import Path
-import numpy as np
-import onnxruntime
-from edge_sdk.draft.onnx import OnnxDraft
-
-def resident(field):
-    for line in open("/proc/self/status"):
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-
-folder = Path(sys.argv[1])
-weights = (folder / "model.onnx.data").stat().st_size / 2**20
-with OnnxDraft.open(folder, threads=1) as draft:
-    pass
-before = resident("VmRSS")
-draft = OnnxDraft.open(folder, threads=1)
-draft.append([1, 2, 3])
-draft.next_logits()
-held = resident("VmRSS") - before
-peak = resident("VmHWM") - before
-draft.close()
-left = resident("VmRSS") - before
-print(weights, held, peak, left)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-def test_weights_are_held_once_and_given_back(bag_folder: Folder) -> None:
-    folder = bag_folder(width=20_000, head=512, manifest={"logits_width": 20_000})
-    output = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(folder)], capture_output=True, text=True, check=True
-    ).stdout
-    weights, held, peak, left = map(float, output.split())
-    assert weights > 150
-    assert held < 1.2 * weights
-    assert peak < 1.7 * weights  # the head is repacked while its file is still mapped
-    assert left < 0.1 * weights

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import NoReturn
 
 from harness.raw import Raw, block, error, frames, in_process, opening
 from harness.serving import until
@@ -43,8 +45,11 @@ async def test_a_full_server_says_so(raw: Raw) -> None:
 async def test_a_model_that_fails_loses_the_session_and_nothing_else(raw: Raw) -> None:
     path, other = await raw.open(), await raw.open()
     await raw.host.engine.call(lambda: None)
-    logits = raw.target._logits
-    raw.target._logits = lambda ids: 1 / 0  # type: ignore[assignment,return-value]
+
+    def fails(ids: Sequence[int]) -> NoReturn:
+        raise ZeroDivisionError
+
+    logits, raw.target._logits = raw.target._logits, fails
     reply = await raw.send("POST", f"{path}/verify", block())
     assert error(reply) == (500, "server_fault")
     assert "ZeroDivision" not in reply.text
