@@ -11,13 +11,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import typer
-from fastapi import FastAPI
 
 from bench.guarded import end_with_parent
 from bench.program import run
@@ -25,14 +23,12 @@ from bench.sdk_plan import PAD_VARIABLE
 from edge_sdk.chat import Message
 from edge_sdk.errors import InvalidRequest
 from edge_sdk.vocab import Vocabulary
-from server_app.app import create_app
-from server_app.command import settings_from, source_of
+from server_app.command import load_app, settings_from, source_of
 from server_app.listening import address_of, bound
 from server_app.observability import logs
 from server_app.options import takes_settings
 from server_app.process import Process
 from server_app.settings import Settings
-from server_app.target.loading import load_target
 from server_app.target.model import Chunk, TargetModel, TargetSequence
 
 log = logging.getLogger("server_app")
@@ -120,7 +116,9 @@ def serve(**given: Any) -> None:
     with bound(settings.host, settings.port) as listener:
         address = address_of(listener)
         process = Process(
-            lambda progress: _load(settings, source, seconds, progress),
+            lambda progress: load_app(
+                settings, source, progress, served=lambda model: PaddedTarget(model, seconds)
+            ),
             on_ready=lambda: log.info("listening on %s", address),
             keep_alive=settings.keep_alive,
             drain_seconds=settings.drain_seconds,
@@ -147,28 +145,6 @@ def pad_seconds() -> float:
             field=PAD_VARIABLE,
         )
     return milliseconds / 1e3
-
-
-def _load(
-    settings: Settings, source: str | Path, seconds: float, progress: Callable[[str], None]
-) -> FastAPI:
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    model = load_target(
-        source,
-        device=settings.device,
-        dtype=settings.dtype,
-        chat_template=None if settings.chat_template == "model" else settings.chat_template,
-        cache_tokens=settings.cache_tokens or None,
-        pack_weights=settings.pack_weights,
-        progress=progress,
-    )
-    padded = PaddedTarget(model, seconds)
-    served = create_app(padded, settings)
-    if settings.warm_up:
-        progress("warming up")
-        padded.warm_up()
-    return served
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ class Plan:
     Attributes:
         round_trips: ms.
         prompts: of each comparison of texts that differ.
-        more_prompts: of each comparison of the same texts, which share the same time.
-        text_seconds: about how long the texts of one comparison may take.
+        more_prompts: of each comparison of the same texts, each as long as one of the others.
+        text_seconds: about how long the texts from `prompts` of one comparison may take.
         round_tokens: of a text whose rounds are taken apart.
         turns: of the decode loop.
         pad: ms that a pass of the target is made longer by.

@@ -96,8 +96,18 @@ def _spelled(kind: type[BaseSettings], name: str, option: bool) -> str:
     return name if name == ARGUMENT else f"--{name.replace('_', '-')}"
 
 
-def load_app(settings: Settings, source: str | Path, progress: Callable[[str], None]) -> FastAPI:
-    """Import torch, load the model and make the app; on a thread of its own."""
+def load_app(
+    settings: Settings,
+    source: str | Path,
+    progress: Callable[[str], None],
+    *,
+    served: Callable[[TargetModel], TargetModel] = lambda model: model,
+) -> FastAPI:
+    """Import torch, load the model and make the app; on a thread of its own.
+
+    Args:
+        served: what is served of the model that was loaded.
+    """
     progress("importing torch")
     import torch
 
@@ -106,7 +116,7 @@ def load_app(settings: Settings, source: str | Path, progress: Callable[[str], N
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    model = load_target(
+    loaded = load_target(
         source,
         device=settings.device,
         dtype=settings.dtype,
@@ -115,6 +125,7 @@ def load_app(settings: Settings, source: str | Path, progress: Callable[[str], N
         pack_weights=settings.pack_weights,
         progress=progress,
     )
+    model = served(loaded)
     _announce(settings, model)
     app = create_app(model, settings)
     if settings.warm_up:
